@@ -1,0 +1,53 @@
+# The two commands: `make search` shows what Stockade does, `make test` checks it.
+# Both set up .venv first, and again only when pyproject.toml or constraints.txt changed. After that nothing is downloaded.
+
+PYTHON ?= python3
+PYTEST_ARGS ?=
+
+VENV := .venv
+RUN := $(VENV)/bin/python
+
+.DEFAULT_GOAL := help
+.PHONY: help search test test-slow lint format clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+search: $(VENV)/installed-run ## set up and run the demonstration
+	$(RUN) examples/demo.py
+
+test: lint ## set up and run every check: ruff, mypy, pytest without the slow tests
+	$(RUN) -m pytest $(PYTEST_ARGS)
+
+test-slow: $(VENV)/installed-dev ## the slow tests only
+	$(RUN) -m pytest -m slow $(PYTEST_ARGS)
+
+lint: $(VENV)/installed-dev ## ruff and mypy
+	$(RUN) -m ruff check
+	$(RUN) -m ruff format --check
+	$(RUN) -m mypy stockade
+
+format: $(VENV)/installed-dev ## let ruff sort imports, repair and format
+	$(RUN) -m ruff check --fix
+	$(RUN) -m ruff format
+
+clean: ## remove .venv, caches and builds
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# ---------------------------------------------------------------------------------------------------------------- set-up
+$(VENV)/bin/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "Stockade needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1)." \
+	           "Name another: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/installed-run: pyproject.toml constraints.txt | $(VENV)/bin/pip
+	@echo "Setting up $(VENV): once, a minute or so."
+	$(RUN) -m pip install --disable-pip-version-check -q -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
+	@echo "Setting up $(VENV) with everything for development: once, a few minutes."
+	$(RUN) -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[train,sb3,plots,dev]'
+	@touch $@ $(VENV)/installed-run

@@ -1,0 +1,84 @@
+"""Blue's 145 actions and red's actions: numbers, names, and which decoys can never succeed.
+
+Blue: 0 Sleep, 1 Monitor, then 11 kinds x 13 hosts; action i >= 2 is kind (i-2)//13 on host (i-2)%13.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stockade.cage2.scenario import (
+    DECOY_FITS_OS,
+    DECOY_NEEDS_FREE,
+    DECOYS,
+    HOSTS,
+    N_DECOYS,
+    N_HOSTS,
+    NOBODY,
+    OWN_PORTS,
+    SUBNETS,
+)
+
+# ---------------------------------------------------------------------------------------------------------------- blue
+SLEEP, MONITOR = 0, 1
+#: Kinds of blue actions; decoy d is kind FIRST_DECOY + d.
+ANALYSE, REMOVE, FIRST_DECOY, RESTORE = 0, 1, 2, 2 + N_DECOYS
+NO_KIND = -1
+_KINDS = ("Analyse", "Remove", *(decoy.name for decoy in DECOYS), "Restore")
+N_ACTIONS = 2 + len(_KINDS) * N_HOSTS
+
+ACTION_KIND = np.array([NO_KIND, NO_KIND] + [k for k in range(len(_KINDS)) for _ in HOSTS], np.int8)
+ACTION_HOST = np.array([NOBODY, NOBODY] + [h for _ in _KINDS for h in range(N_HOSTS)], np.int8)
+ACTION_NAMES: tuple[str, ...] = ("Sleep", "Monitor", *(f"{kind} {host}" for kind in _KINDS for host in HOSTS))
+
+
+def action_index(name: str, host: str | None = None) -> int:
+    """Number of a blue action: `action_index("Restore", "User1")` or `action_index("Restore User1")`."""
+    full = name if host is None else f"{name} {host}"
+    if full not in ACTION_NAMES:
+        raise ValueError(f"unknown blue action {full!r}; take one of Sleep, Monitor, or one of {_KINDS} with a host "
+                         f"of {HOSTS}")  # fmt: skip
+    return ACTION_NAMES.index(full)
+
+
+def restore_of(host: int) -> int:
+    """Number of the action that restores a host."""
+    return 2 + RESTORE * N_HOSTS + host
+
+
+def _can_ever_succeed(action: int) -> bool:
+    kind, host = int(ACTION_KIND[action]), int(ACTION_HOST[action])
+    if not FIRST_DECOY <= kind < RESTORE:
+        return True
+    decoy = kind - FIRST_DECOY
+    return bool(DECOY_FITS_OS[decoy, host] and not OWN_PORTS[host] & DECOY_NEEDS_FREE[decoy])
+
+
+#: (145,) int8, 1 where an action can succeed at all: false only for decoys that a host's system or own services rule
+#: out. Static, so it tells an agent nothing about the state of the world.
+ACTION_MASK = np.array([_can_ever_succeed(a) for a in range(N_ACTIONS)], np.int8)
+for _table in (ACTION_KIND, ACTION_HOST, ACTION_MASK):
+    _table.setflags(write=False)
+
+# ----------------------------------------------------------------------------------------------------------------- red
+RED_SLEEP, DISCOVER_SYSTEMS, DISCOVER_SERVICES, EXPLOIT, ESCALATE, IMPACT = range(6)
+RED_TYPES = (
+    "Sleep", "DiscoverRemoteSystems", "DiscoverNetworkServices", "ExploitRemoteService", "PrivilegeEscalate", "Impact",
+)  # fmt: skip
+FIRST_SUBNET = N_HOSTS  #: red's targets are hosts 0..12 or subnets 13..15
+RED_TARGETS = (*HOSTS, *SUBNETS)
+
+#: Success of an action: the reference's three-valued truth.
+FALSE, TRUE, UNKNOWN = 0, 1, 2
+
+
+def red_action_name(kind: int, target: int) -> str:
+    """For a person: `"ExploitRemoteService User1"`."""
+    return RED_TYPES[kind] if target == NOBODY else f"{RED_TYPES[kind]} {RED_TARGETS[target]}"
+
+
+#: (6, 17) all names at once; the last column is the one without a target (index -1).
+RED_ACTION_NAMES = np.array(
+    [[red_action_name(kind, target) for target in (*range(len(RED_TARGETS)), NOBODY)] for kind in range(6)], object
+)
+BLUE_ACTION_NAMES = np.array(ACTION_NAMES, object)

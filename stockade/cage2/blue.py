@@ -1,0 +1,95 @@
+"""Blue's turn: Sleep, Monitor, Analyse, Remove, eight decoys, Restore."""
+
+from __future__ import annotations
+
+from stockade.cage2 import chance
+from stockade.cage2.actions import (
+    ACTION_HOST,
+    ACTION_KIND,
+    ANALYSE,
+    FALSE,
+    FIRST_DECOY,
+    NO_KIND,
+    REMOVE,
+    RESTORE,
+    SLEEP,
+    TRUE,
+    UNKNOWN,
+)
+from stockade.cage2.jit import kernel
+from stockade.cage2.network import bit, open_ports, update_access
+from stockade.cage2.observe import NO, UNSURE, believe, belief
+from stockade.cage2.scenario import DECOY_FITS_OS, DECOY_NEEDS_FREE, FOOTHOLD, NOBODY, SERVICE_HOST
+
+
+@kernel
+def blue_acts(world, ledger, action):
+    """Carry out one of the 145 actions."""
+    world.blue_action = action
+    world.blue_success = UNKNOWN if action == SLEEP else TRUE
+    world.fresh_decoy = NOBODY
+    world.analysed = NOBODY
+    kind, host = ACTION_KIND[action], ACTION_HOST[action]
+    if kind == NO_KIND:
+        return
+    chance.blue_picks_session(ledger, host)
+    if kind == ANALYSE:
+        analyse(world, host)
+    elif kind == REMOVE:
+        remove(world, ledger, host)
+    elif kind == RESTORE:
+        restore(world, ledger, host)
+    else:
+        place_decoy(world, ledger, host, kind - FIRST_DECOY)
+
+
+@kernel
+def analyse(world, host):
+    """Find the files that shells and escalations leave, be red still there or not."""
+    if world.files[host]:
+        world.analysed = host
+
+
+@kernel
+def remove(world, ledger, host):
+    """End user-level shells whose connection blue saw. What blue believed compromised is now unsure."""
+    ended = chance.remove_sessions(world, ledger, host)
+    if ended:
+        world.red_sessions[host] -= ended
+        update_access(world, host)
+    world.red_removable[host] = 0
+    if belief(world, host) != NO:
+        believe(world, host, UNSURE)
+
+
+@kernel
+def restore(world, ledger, host):
+    """Put a host back to its start: sessions, files and decoys are gone. Red's foothold survives."""
+    chance.host_is_restored(ledger, host)
+    surviving = 1 if host == FOOTHOLD else 0
+    world.red_sessions[host] = surviving
+    world.red_root_sessions[host] = surviving
+    world.red_removable[host] = 0
+    update_access(world, host)
+    world.files[host] = 0
+    world.decoys[host] = 0
+    world.n_decoys[host] = 0
+    world.restored |= bit(host)
+    if host == SERVICE_HOST:
+        # The service runs again, but under no process that Impact could still stop.
+        world.service_down = 0
+        world.service_active = 1
+        world.service_has_process = 0
+    believe(world, host, NO)
+
+
+@kernel
+def place_decoy(world, ledger, host, decoy):
+    """Start a decoy if the system suits it and the port that it tests is free."""
+    if not DECOY_FITS_OS[decoy, host] or open_ports(world, host) & DECOY_NEEDS_FREE[decoy]:
+        world.blue_success = FALSE
+        return
+    chance.decoy_starts(ledger, host, decoy)
+    world.decoys[host] |= bit(decoy)
+    world.n_decoys[host] += 1
+    world.fresh_decoy = host

@@ -1,0 +1,270 @@
+"""Where chance comes in, asked by meaning: who is picked, does blue notice, which exploit.
+
+Each question is answered by one of two streams. Under `fast` (`ledger is None`) a SplitMix64 stream in the world's own
+record answers directly. Under `cyborg` CPython's generator is asked in the reference's order and with the reference's
+detours (shuffles of which the first fitting element is taken, process ids, ports). Numba compiles each kernel once a
+kind of ledger and drops the other branch, so neither pays for the other.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stockade.cage2 import ledger as books
+from stockade.cage2 import mt19937
+from stockade.cage2.jit import kernel
+from stockade.cage2.scenario import (
+    BEST_EXPLOIT_PROBABILITY,
+    BEST_OPTION,
+    BIT_COUNT,
+    DEFENDER,
+    DETECTION_PROBABILITY,
+    FOOTHOLD,
+    GREEN_TARGETS,
+    N_HOSTS,
+    NOBODY,
+    OPTION_COUNT,
+    OTHER_OPTIONS,
+    SSH_CONNECTIONS,
+)
+from stockade.cage2.state import BLINE, MEANDER, MIX, SLEEPING
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX2 = np.uint64(0x94D049BB133111EB)
+_S11, _S27, _S30, _S31, _S32 = (np.uint64(s) for s in (11, 27, 30, 31, 32))
+
+
+# ------------------------------------------------------------------------------------------------------ the fast stream
+@kernel
+def _mixed(z):
+    z = (z ^ (z >> _S30)) * _MIX1
+    z = (z ^ (z >> _S27)) * _MIX2
+    return z ^ (z >> _S31)
+
+
+@kernel
+def _next(world):
+    world.stream += _GOLDEN
+    return _mixed(world.stream)
+
+
+@kernel
+def _below(world, n):
+    """A number below n < 2**31; the bias of the multiplication is below 2**-28."""
+    return np.int64(((_next(world) >> _S32) * np.uint64(n)) >> _S32)
+
+
+@kernel
+def _uniform(world):
+    return np.float64(_next(world) >> _S11) * (1.0 / 9007199254740992.0)
+
+
+@kernel
+def _one_of(world, mask):
+    """A host out of a non-empty mask, all alike."""
+    skip = _below(world, BIT_COUNT[mask])
+    for _ in range(skip):
+        mask &= mask - 1
+    return BIT_COUNT[(mask & -mask) - 1]
+
+
+# -------------------------------------------------------------------------------------------------------- an episode
+@kernel
+def seed(world, ledger, value):
+    """Begin the streams anew from a uint64."""
+    world.stream = _mixed(value + _GOLDEN)
+    if ledger is not None:
+        mt19937.seed(ledger, value)
+
+
+@kernel
+def begin_episode(ledger):
+    if ledger is not None:
+        books.begin(ledger)
+
+
+@kernel
+def red_of_episode(world, red):
+    """Which agent attacks. The draw for `mix` is ours, not the reference's, so it never touches the reference's stream."""
+    if red != MIX:
+        return red
+    pick = _below(world, 3)
+    return BLINE if pick == 0 else MEANDER if pick == 1 else SLEEPING
+
+
+# ---------------------------------------------------------------------------------------------------------------- blue
+@kernel
+def blue_picks_session(ledger, host):
+    """Blue acts through one of its sessions on the host: any will do, but the reference draws."""
+    if ledger is not None:
+        if host == DEFENDER:
+            mt19937.randbelow(ledger, 2, 2)
+        else:
+            mt19937.randbelow(ledger, 1, 1)
+
+
+@kernel
+def decoy_starts(ledger, host, decoy):
+    if ledger is not None:
+        mt19937.randbelow(ledger, 1, 1)
+        books.start_decoy(ledger, host, decoy)
+
+
+@kernel
+def remove_sessions(world, ledger, host):
+    """End the sessions that Remove finds; returns how many."""
+    if ledger is None:
+        return np.int64(world.red_removable[host])
+    ended = books.kill_suspicious(ledger, host, world.service_has_process)
+    books.recount_decoys(ledger, world, host)
+    return np.int64(ended)
+
+
+@kernel
+def host_is_restored(ledger, host):
+    if ledger is not None:
+        books.restore_host(ledger, host)
+
+
+@kernel
+def blue_notices(world, ledger):
+    """Does blue see a new shell's connection?"""
+    if ledger is None:
+        return _uniform(world) < DETECTION_PROBABILITY
+    return mt19937.random(ledger) < DETECTION_PROBABILITY
+
+
+# --------------------------------------------------------------------------------------------------------------- green
+@kernel
+def green_target(world, ledger):
+    """The host that the active green agent scans in this step, every other time nobody."""
+    if ledger is None:
+        pick = _below(world, 2 * len(GREEN_TARGETS))
+        return GREEN_TARGETS[pick] if pick < len(GREEN_TARGETS) else NOBODY
+    if mt19937.randbelow(ledger, 2, 2) == 0:
+        return NOBODY
+    return GREEN_TARGETS[mt19937.randbelow(ledger, 8, 4)]
+
+
+# ---------------------------------------------------------------------------------------------------------- red's plan
+@kernel
+def entry_host(world, ledger):
+    """B_line's way in: one of the four user hosts behind the foothold."""
+    if ledger is None:
+        return FOOTHOLD + 1 + _below(world, 4)
+    return FOOTHOLD + 1 + mt19937.randbelow(ledger, 4, 3)
+
+
+@kernel
+def shuffle_addresses(ledger):
+    if ledger is not None:
+        mt19937.shuffle(ledger, ledger.addresses)
+
+
+@kernel
+def shuffle_names(ledger):
+    if ledger is not None:
+        mt19937.shuffle(ledger, ledger.names)
+
+
+@kernel
+def pick_address(world, ledger, mask):
+    """A host of the mask: in the reference the first in the shuffled addresses, which is any of them."""
+    if ledger is None:
+        return _one_of(world, mask)
+    return _first_of(ledger.addresses, mask)
+
+
+@kernel
+def pick_name(world, ledger, mask):
+    if ledger is None:
+        return _one_of(world, mask)
+    return _first_of(ledger.names, mask)
+
+
+@kernel
+def _first_of(hosts, mask):
+    for k in range(N_HOSTS):
+        if (mask >> hosts[k]) & 1:
+            return np.int64(hosts[k])
+    return np.int64(NOBODY)
+
+
+# ------------------------------------------------------------------------------------------------------- red's actions
+@kernel
+def choose_exploit(world, ledger, options):
+    """The best of several options three times in four, else one of the others."""
+    others = OPTION_COUNT[options] - 1
+    if others == 0:
+        return BEST_OPTION[options]
+    if ledger is None:
+        if _uniform(world) < BEST_EXPLOIT_PROBABILITY:
+            return BEST_OPTION[options]
+        return OTHER_OPTIONS[options, _below(world, others)]
+    other = OTHER_OPTIONS[options, np.int64(mt19937.random(ledger) * others)]
+    return BEST_OPTION[options] if mt19937.random(ledger) < BEST_EXPLOIT_PROBABILITY else other
+
+
+@kernel
+def connections_made(ledger, host, count):
+    """Each connection takes an ephemeral port."""
+    if ledger is not None:
+        books.take_ports(ledger, host, count)
+
+
+@kernel
+def passwords_guessed(ledger):
+    """Guessing passwords takes its ports out of the foothold's pool, whichever host is attacked."""
+    if ledger is not None:
+        books.take_ports(ledger, FOOTHOLD, SSH_CONNECTIONS)
+
+
+@kernel
+def ssh_session_starts(ledger, host):
+    """Returns whether Remove could end the session (only if it got the id of a process that blue suspects)."""
+    if ledger is None:
+        return False
+    pid = books.start_process(ledger, host, books.SHELL, False)
+    books.take_ports(ledger, host, 1)
+    return books.is_suspicious(ledger, host, pid)
+
+
+@kernel
+def shell_starts(world, ledger, host, root):
+    """A reverse shell opens. Returns (blue notices, Remove could end it)."""
+    if ledger is None:
+        noticed = blue_notices(world, ledger)
+        return noticed, noticed and not root
+    books.take_ports(ledger, host, 1)
+    pid = books.start_process(ledger, host, books.SHELL, root)
+    noticed = blue_notices(world, ledger)
+    if noticed:
+        books.suspect(ledger, host, pid)
+    return noticed, not root and books.is_suspicious(ledger, host, pid)
+
+
+@kernel
+def pick_session(world, ledger, host):
+    """One of red's sessions on a host; the shipped agents only ask where they have just one."""
+    count = np.int64(world.red_sessions[host])
+    if ledger is None:
+        return _below(world, count) if count > 1 else 0
+    bits = 1
+    while count >> bits:
+        bits += 1
+    return mt19937.randbelow(ledger, count, bits)
+
+
+@kernel
+def session_escalates(world, ledger, host, session):
+    """The session is root from now on. Returns whether Remove could have ended it till now."""
+    if ledger is None:
+        return session < world.red_removable[host]  # they are alike, so let the first ones be those
+    return books.escalate(ledger, host, session)
+
+
+@kernel
+def service_stops(ledger):
+    if ledger is not None:
+        ledger.service_process = 0

@@ -1,0 +1,20 @@
+"""Green's turn: the staff sleep, or scan the ports of a host and so make harmless noise."""
+
+from __future__ import annotations
+
+from stockade.cage2 import chance
+from stockade.cage2.jit import kernel
+from stockade.cage2.network import listeners, open_ports
+from stockade.cage2.scenario import NOBODY
+
+
+@kernel
+def green_acts(world, ledger):
+    """The active green agent."""
+    host = chance.green_target(world, ledger)
+    world.green_target = host
+    if host == NOBODY:
+        return
+    world.green_ports = open_ports(world, host)
+    world.green_connections = listeners(world, host)
+    chance.connections_made(ledger, host, world.green_connections)

@@ -1,0 +1,42 @@
+"""How kernels are compiled: one decorator for all, and a cache that notices when any source file changes.
+
+Inner functions carry `@kernel`. Only the entry points in kernel.py are cached on disk. Numba's cache looks at the
+file of the entry point alone, so an edit of red.py would leave a stale step; the entry points therefore close over
+`source_digest()`, which is part of the cache's key.
+
+With `NUMBA_DISABLE_JIT=1` everything runs as plain Python, for a debugger.
+"""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import numba
+import numpy as np
+
+OPTIONS = {"nogil": True, "error_model": "numpy"}
+kernel = numba.njit(**OPTIONS)
+cached_kernel = numba.njit(cache=True, **OPTIONS)
+
+JIT_DISABLED: bool = bool(numba.config.DISABLE_JIT)
+if JIT_DISABLED:
+    # Compiled integers wrap around silently, which the random stream relies on; NumPy's scalars warn of it.
+    np.seterr(over="ignore")
+
+
+def source_digest() -> int:
+    """A number that changes with any source file of this package."""
+    digest = 0
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest = zlib.crc32(path.read_bytes(), digest)
+    return digest
+
+
+def as_records(array: np.ndarray) -> np.ndarray:
+    """A structured array in the form that kernels take.
+
+    Compiled code reads fields as attributes of any structured array (and takes plain ones four times faster); plain
+    Python needs a recarray for that.
+    """
+    return array.view(np.recarray) if JIT_DISABLED else array

@@ -1,0 +1,132 @@
+"""One step of a world, and the entry points that run it over a batch.
+
+actions (n,) -> step_batch: for each world blue, green, red, reward, observe -> observations (n, 52), rewards (n,)
+
+`ledgers` is None under `chance="fast"`. Entry points work on worlds [begin, end), so that threads can share a batch.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stockade.cage2 import chance, mt19937
+from stockade.cage2.actions import ACTION_KIND, N_ACTIONS, RESTORE
+from stockade.cage2.blue import blue_acts
+from stockade.cage2.green import green_acts
+from stockade.cage2.jit import cached_kernel, kernel, source_digest
+from stockade.cage2.observe import forget_activity, monitor
+from stockade.cage2.red import red_acts, red_chooses
+from stockade.cage2.scenario import RESTORE_COST, SERVICE_DOWN_COST
+from stockade.cage2.state import MT_WORDS, OBS_SIZE
+
+#: One row, all worlds of a batch alike: see Settings in batch.py.
+SETTINGS = np.dtype(
+    [("red", np.int64), ("horizon", np.int64), ("green_active", np.bool_), ("leaderboard", np.bool_)], align=True
+)
+
+
+@kernel
+def step(world, ledger, action, settings):
+    """Advance one world by one action of blue."""
+    forget_activity(world)
+    blue_acts(world, ledger, action)
+    if settings.green_active:
+        green_acts(world, ledger)
+    red_chooses(world, ledger)
+    red_acts(world, ledger, settings.leaderboard)
+    world.reward = reward(world)
+    monitor(world)
+    world.time += 1
+    world.over = world.time >= settings.horizon
+
+
+@kernel
+def reward(world):
+    """In tenths: what red's root sessions, the stopped service and a Restore cost."""
+    cost = world.root_cost + SERVICE_DOWN_COST * world.service_down
+    if ACTION_KIND[world.blue_action] == RESTORE:
+        cost += RESTORE_COST
+    return -cost
+
+
+@kernel
+def reset(worlds, i, ledger, initial, settings):
+    """Begin an episode; the random streams go on."""
+    stream = worlds[i].stream
+    worlds[i] = initial[0]
+    world = worlds[i]
+    world.stream = stream
+    world.red = chance.red_of_episode(world, settings.red)
+    chance.begin_episode(ledger)
+
+
+@kernel
+def ledger_of(ledgers, i):
+    if ledgers is None:
+        return None
+    return ledgers[i]
+
+
+@kernel
+def copy_observation(world, out):
+    for k in range(OBS_SIZE):
+        out[k] = world.obs[k]
+
+
+def _entry_points(sources: int):  # type: ignore[no-untyped-def]
+    """What Python calls. `sources` makes the cached code depend on every file it was compiled from: see jit.py."""
+
+    @cached_kernel
+    def step_batch(worlds, ledgers, initial, settings, actions, obs, rewards, over, begin, end, autoreset):
+        """Step worlds [begin, end). With `autoreset`, a world whose episode was over begins a new one instead."""
+        sources  # noqa: B018
+        for i in range(begin, end):
+            if autoreset and worlds[i].over:
+                reset(worlds, i, ledger_of(ledgers, i), initial, settings[0])
+                rewards[i] = 0.0
+                over[i] = False
+            else:
+                step(worlds[i], ledger_of(ledgers, i), actions[i], settings[0])
+                rewards[i] = worlds[i].reward / 10.0
+                over[i] = worlds[i].over
+            copy_observation(worlds[i], obs[i])
+
+    @cached_kernel
+    def reset_batch(worlds, ledgers, initial, settings, chosen, obs, begin, end):
+        """Begin an episode in the chosen worlds of [begin, end)."""
+        sources  # noqa: B018
+        for i in range(begin, end):
+            if chosen[i]:
+                reset(worlds, i, ledger_of(ledgers, i), initial, settings[0])
+            copy_observation(worlds[i], obs[i])
+
+    @cached_kernel
+    def seed_batch(worlds, ledgers, seeds, seeded, begin, end):
+        """Seed the streams of those worlds of [begin, end) that are marked."""
+        sources  # noqa: B018
+        for i in range(begin, end):
+            if seeded[i]:
+                chance.seed(worlds[i], ledger_of(ledgers, i), seeds[i])
+
+    @cached_kernel
+    def peek_batch(ledgers, peeks, drawn):
+        """Next word of each stream, and how many it has handed out. Changes the ledgers: give it a copy."""
+        sources  # noqa: B018
+        for i in range(len(ledgers)):
+            drawn[i] = mt19937.words_drawn(ledgers[i])
+            peeks[i] = mt19937.next_word(ledgers[i])
+
+    @cached_kernel
+    def first_invalid(actions):
+        """Index of the first action out of range, or -1."""
+        sources  # noqa: B018
+        for i in range(len(actions)):
+            if actions[i] < 0 or actions[i] >= N_ACTIONS:
+                return i
+        return -1
+
+    return step_batch, reset_batch, seed_batch, peek_batch, first_invalid
+
+
+step_batch, reset_batch, seed_batch, peek_batch, first_invalid = _entry_points(source_digest())
+__all__ = ["MT_WORDS", "first_invalid", "peek_batch", "reset_batch", "seed_batch", "step_batch"]

@@ -1,0 +1,42 @@
+"""Facts about hosts that several phases ask for: open ports, listeners, red's access and what it costs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stockade.cage2.jit import kernel
+from stockade.cage2.scenario import DECOY_PORTS, HOST_COST, OWN_LISTENERS, OWN_PORTS
+
+NO_ACCESS, USER_ACCESS, ROOT_ACCESS = 0, 1, 2
+
+
+@kernel
+def bit(index):
+    """Mask with one bit set."""
+    return np.int64(1) << np.int64(index)
+
+
+@kernel
+def open_ports(world, host):
+    """Mask of the ports that a host's services and decoys hold open."""
+    return np.int64(OWN_PORTS[host] | DECOY_PORTS[world.decoys[host]])
+
+
+@kernel
+def listeners(world, host):
+    """How many sockets a port scan finds; stacked decoys listen on the same port."""
+    return np.int64(OWN_LISTENERS[host]) + np.int64(world.n_decoys[host])
+
+
+@kernel
+def update_access(world, host):
+    """Set red's access to a host, and what it costs, from its sessions there."""
+    if world.red_access[host] == ROOT_ACCESS:
+        world.root_cost -= HOST_COST[host]
+    if world.red_root_sessions[host] > 0:
+        world.red_access[host] = ROOT_ACCESS
+        world.root_cost += HOST_COST[host]
+    elif world.red_sessions[host] > 0:
+        world.red_access[host] = USER_ACCESS
+    else:
+        world.red_access[host] = NO_ACCESS

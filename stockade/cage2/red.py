@@ -1,0 +1,336 @@
+"""Red's turn: the agent chooses (B_line, Meander, Sleep), then its action happens."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stockade.cage2 import chance
+from stockade.cage2.actions import (
+    DISCOVER_SERVICES,
+    DISCOVER_SYSTEMS,
+    ESCALATE,
+    EXPLOIT,
+    FALSE,
+    FIRST_SUBNET,
+    IMPACT,
+    RED_SLEEP,
+    TRUE,
+    UNKNOWN,
+)
+from stockade.cage2.jit import kernel
+from stockade.cage2.network import bit, listeners, open_ports, update_access
+from stockade.cage2.observe import SHELL_PORT
+from stockade.cage2.scenario import (
+    DECOYS_FOOLING,
+    ENTERPRISE,
+    ENTERPRISE_HOSTS_MASK,
+    EXPLOIT_CONNECTIONS,
+    EXPLOIT_OPTIONS,
+    EXPLOIT_PORT,
+    GATEWAYS,
+    HARAKA_RCE,
+    N_HOSTS,
+    N_SUBNETS,
+    NO_ANSWER,
+    NO_EXPLOIT,
+    NOBODY,
+    OP_HOSTS_MASK,
+    OPERATIONAL,
+    OWN_ANSWER,
+    REVEALED_BY_ESCALATION,
+    REVEALS_MASK,
+    ROOT_SHELL,
+    SERVICE_HOST,
+    SSH_BRUTE_FORCE,
+    SSH_CONNECTIONS,
+    SSH_SESSION,
+    SUBNET_MASK,
+    SUBNET_OF,
+    USER,
+    USERS,
+    host_index,
+)
+from stockade.cage2.state import BLINE, MEANDER
+
+SHELL_FILE, ESCALATION_FILE = 1, 2
+
+
+# ------------------------------------------------------------------------------------------------------ choosing
+@kernel
+def red_chooses(world, ledger):
+    """Set red_type and red_target; how the last action went is still in red_success."""
+    if world.red == BLINE:
+        bline_chooses(world, ledger)
+    elif world.red == MEANDER:
+        meander_chooses(world, ledger)
+    else:
+        plan(world, RED_SLEEP, NOBODY)
+
+
+@kernel
+def plan(world, kind, target):
+    world.red_type = kind
+    world.red_target = target
+
+
+#: B_line's fifteen steps: what it does, and to which step a failure sends it back.
+BLINE_TYPES = np.array(
+    [DISCOVER_SYSTEMS, DISCOVER_SERVICES, EXPLOIT, ESCALATE, DISCOVER_SERVICES, EXPLOIT, ESCALATE,
+     DISCOVER_SYSTEMS, DISCOVER_SERVICES, EXPLOIT, ESCALATE, DISCOVER_SERVICES, EXPLOIT, ESCALATE, IMPACT], np.int8,
+)  # fmt: skip
+BLINE_AFTER_FAILURE = np.array([0, 1, 2, 2, 2, 2, 5, 5, 5, 5, 9, 9, 9, 12, 13], np.int8)
+BLINE_ENTERS, BLINE_ATTACKS_SERVER, BLINE_LAST = 1, 12, 14
+
+
+def _bline_targets() -> np.ndarray:
+    """(13, 15) B_line's targets by the host it enters through: that host, what it reveals, Enterprise2, the server."""
+    table = np.full((N_HOSTS, 15), NOBODY, np.int8)
+    for entry in (host_index(name) for name in USERS[1:]):
+        relay = host_index(REVEALED_BY_ESCALATION[USERS[entry - host_index(USERS[0])]])
+        table[entry, 1:4] = entry
+        table[entry, 4:7] = relay
+    table[:, 0] = FIRST_SUBNET + USER
+    table[:, 7] = FIRST_SUBNET + ENTERPRISE
+    table[:, 8:11] = host_index("Enterprise2")
+    table[:, 11:15] = SERVICE_HOST
+    return table
+
+
+BLINE_TARGETS = _bline_targets()
+
+
+@kernel
+def bline_chooses(world, ledger):
+    """One step on after a success, back after a failure. Targets stay the same for the whole episode."""
+    if world.red_success == TRUE:
+        step = min(np.int64(world.bline_step) + 1, BLINE_LAST)
+    else:
+        step = np.int64(BLINE_AFTER_FAILURE[world.bline_step])
+    if step == BLINE_ATTACKS_SERVER and not world.bline_saw_server:
+        if world.red_saw_ports:
+            world.bline_saw_server = 1
+        else:  # the scan was blocked and came back empty: start over
+            step = BLINE_ENTERS
+    if step == BLINE_ENTERS and world.bline_entry == NOBODY:
+        world.bline_entry = chance.entry_host(world, ledger)
+    world.bline_step = step
+    plan(world, BLINE_TYPES[step], BLINE_TARGETS[world.bline_entry, step])
+
+
+@kernel
+def meander_chooses(world, ledger):
+    """Impact if it can; else the first of: scan a subnet, scan a host, escalate on a host, exploit a host."""
+    meander_learns(world)
+    if world.meander_escalated & bit(SERVICE_HOST):
+        world.meander_last_escalate = SERVICE_HOST
+        return plan(world, IMPACT, SERVICE_HOST)
+
+    for subnet in range(N_SUBNETS):
+        if world.known_subnets & ~world.meander_subnets & bit(subnet):
+            world.meander_subnets |= bit(subnet)
+            return plan(world, DISCOVER_SYSTEMS, FIRST_SUBNET + subnet)
+
+    chance.shuffle_addresses(ledger)
+    unscanned = world.known_addresses & ~world.meander_scanned
+    if unscanned:
+        host = chance.pick_address(world, ledger, unscanned)
+        world.meander_scanned |= bit(host)
+        return plan(world, DISCOVER_SERVICES, host)
+
+    chance.shuffle_names(ledger)
+    lost = world.meander_mapped & ~world.meander_exploited
+    unescalated = world.known_names & ~world.meander_escalated & ~lost
+    if unescalated:
+        host = chance.pick_name(world, ledger, unescalated)
+        world.meander_escalated |= bit(host)
+        world.meander_last_escalate = host
+        return plan(world, ESCALATE, host)
+
+    unexploited = world.known_addresses & ~world.meander_exploited
+    if unexploited:
+        host = chance.pick_address(world, ledger, unexploited)
+        world.meander_exploited |= bit(host)
+        world.meander_last_exploit = host
+        return plan(world, EXPLOIT, host)
+    # The reference raises an error here. No play has ever led to it: the Defender never stays exploited.
+    return plan(world, RED_SLEEP, NOBODY)
+
+
+@kernel
+def meander_learns(world):
+    """Take in how the last exploit or escalation went."""
+    failed = world.red_success != TRUE
+    exploited, escalated = world.meander_last_exploit, world.meander_last_escalate
+    if exploited != NOBODY:
+        if failed:
+            world.meander_exploited &= ~bit(exploited)
+            # Red blames its way in: it forgets all Op hosts that it escalated on, or else all Enterprise hosts.
+            blamed = world.meander_escalated & OP_HOSTS_MASK
+            if not blamed:
+                blamed = world.meander_escalated & ENTERPRISE_HOSTS_MASK
+            world.meander_escalated &= ~blamed
+            world.meander_exploited &= ~blamed
+        else:
+            world.meander_mapped |= bit(exploited)
+        world.meander_last_exploit = NOBODY
+    if escalated != NOBODY:
+        if failed:
+            world.meander_escalated &= ~bit(escalated)
+            world.meander_exploited &= ~(world.meander_mapped & bit(escalated))
+        world.meander_last_escalate = NOBODY
+
+
+# -------------------------------------------------------------------------------------------------------- acting
+@kernel
+def red_acts(world, ledger, ports_add_up):
+    """Carry out what red chose."""
+    kind, target = world.red_type, world.red_target
+    world.exploit = NO_EXPLOIT
+    world.detected = -1
+    world.red_saw_ports = 0
+    if kind == EXPLOIT:
+        success = exploit(world, ledger, target, ports_add_up)
+    elif kind == DISCOVER_SERVICES:
+        success = discover_services(world, ledger, target, ports_add_up)
+    elif kind == ESCALATE:
+        success = escalate(world, ledger, target)
+    elif kind == IMPACT:
+        success = impact(world, ledger, target)
+    elif kind == DISCOVER_SYSTEMS:
+        success = discover_systems(world, target - FIRST_SUBNET)
+    else:
+        success = UNKNOWN
+    world.red_success = success
+
+
+@kernel
+def can_reach(world, subnet):
+    """The Operational subnet is behind the Enterprise hosts: red needs a session on one of them."""
+    if subnet != OPERATIONAL:
+        return True
+    for host in GATEWAYS:
+        if world.red_sessions[host] > 0:
+            return True
+    return False
+
+
+@kernel
+def discover_systems(world, subnet):
+    """Learn the addresses of a subnet."""
+    if not can_reach(world, subnet):
+        return FALSE
+    world.known_addresses |= SUBNET_MASK[subnet]
+    world.known_subnets |= bit(subnet)
+    return TRUE
+
+
+@kernel
+def discover_services(world, ledger, host, ports_add_up):
+    """Scan a host's ports and remember them. A blocked scan succeeds too, with nothing in it."""
+    if not can_reach(world, SUBNET_OF[host]):
+        return TRUE
+    ports, sockets = open_ports(world, host), listeners(world, host)
+    chance.connections_made(ledger, host, sockets)
+    world.red_connections = sockets
+    world.red_touched = ports
+    world.red_ports[host] = world.red_ports[host] | ports if ports_add_up else ports
+    world.red_saw_ports = 1
+    return TRUE
+
+
+@kernel
+def escalate(world, ledger, host):
+    """Make a session root, and look around: own address and subnet, and perhaps the next host's address."""
+    if world.red_sessions[host] == 0:
+        return FALSE
+    if world.red_root_sessions[host] == 0:
+        session = chance.pick_session(world, ledger, host)
+        if chance.session_escalates(world, ledger, host, session):
+            world.red_removable[host] -= 1
+        world.red_root_sessions[host] = 1
+        update_access(world, host)
+        world.files[host] |= ESCALATION_FILE
+    world.known_addresses |= bit(host) | REVEALS_MASK[host]
+    world.known_subnets |= bit(SUBNET_OF[host])
+    if host == SERVICE_HOST:
+        world.red_knows_service = 1
+    return TRUE
+
+
+@kernel
+def impact(world, ledger, host):
+    """Stop the operational service. After its host was restored there is no process left to stop."""
+    if world.red_sessions[host] == 0:
+        return FALSE
+    if world.red_root_sessions[host] == 0:
+        chance.pick_session(world, ledger, host)
+    if not world.red_knows_service:
+        return FALSE
+    if world.service_active:
+        world.service_active = 0
+        if world.service_has_process:
+            world.service_down = 1
+            chance.service_stops(ledger)
+    return TRUE
+
+
+@kernel
+def exploit(world, ledger, host, unfixed_mail_server):
+    """Attack a port that red remembers. The host's own service answers before any decoy."""
+    options = EXPLOIT_OPTIONS[world.red_ports[host]]
+    if not options:
+        return FALSE
+    choice = np.int64(chance.choose_exploit(world, ledger, options))
+    world.exploit = choice
+    if not can_reach(world, SUBNET_OF[host]):
+        return FALSE
+    answer = OWN_ANSWER[host, choice]
+    fooled = answer == NO_ANSWER and world.decoys[host] & DECOYS_FOOLING[choice]
+    if answer == NO_ANSWER and not fooled:
+        return FALSE
+    world.red_touched = EXPLOIT_PORT[choice]
+    if choice == SSH_BRUTE_FORCE:
+        return guess_passwords(world, ledger, host, answer)
+    world.red_connections = EXPLOIT_CONNECTIONS
+    chance.connections_made(ledger, host, EXPLOIT_CONNECTIONS)
+    if fooled:
+        world.red_connections += 1  # the decoy raises the alarm
+        return FALSE
+    if unfixed_mail_server and choice == HARAKA_RCE and world.restored & bit(host):
+        return FALSE
+    return open_shell(world, ledger, host, answer == ROOT_SHELL)
+
+
+@kernel
+def guess_passwords(world, ledger, host, answer):
+    """SSH: loud even where it fails, and a session that Remove does not find."""
+    world.red_connections = SSH_CONNECTIONS
+    chance.passwords_guessed(ledger)
+    if answer != SSH_SESSION:
+        return FALSE
+    world.red_connections += 1
+    removable = chance.ssh_session_starts(ledger, host)
+    add_session(world, host, False, removable)
+    return TRUE
+
+
+@kernel
+def open_shell(world, ledger, host, root):
+    """A reverse shell: leaves a file, and a connection that blue sees nearly always."""
+    world.files[host] |= SHELL_FILE
+    noticed, removable = chance.shell_starts(world, ledger, host, root)
+    world.detected = noticed
+    if noticed:
+        world.red_connections += 1
+        world.red_touched |= SHELL_PORT
+    add_session(world, host, root, removable)
+    return TRUE
+
+
+@kernel
+def add_session(world, host, root, removable):
+    world.red_sessions[host] += 1
+    world.red_root_sessions[host] += root
+    world.red_removable[host] += removable
+    update_access(world, host)
+    world.known_names |= bit(host)

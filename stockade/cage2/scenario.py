@@ -1,0 +1,297 @@
+"""The scenario as data: hosts, services, decoys, exploits, and the lookup tables the kernel reads.
+
+First the facts of CAGE Challenge 2's Scenario2 in words (names, ports, process ids, users), then small integer tables
+derived from them. Behaviour lives elsewhere (blue.py, green.py, red.py, observe.py); nothing there knows a name.
+Numba freezes module-level arrays into the compiled code, so all tables are read-only.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+# --------------------------------------------------------------------------------------------------------- the network
+HOSTS = (
+    "Defender", "Enterprise0", "Enterprise1", "Enterprise2", "Op_Host0", "Op_Host1", "Op_Host2", "Op_Server0",
+    "User0", "User1", "User2", "User3", "User4",
+)  # fmt: skip
+N_HOSTS = len(HOSTS)
+SUBNETS = ("Enterprise", "Operational", "User")
+N_SUBNETS = len(SUBNETS)
+
+#: Hosts of each subnet in the order in which the reference hands out their addresses.
+SUBNET_HOSTS = {
+    "Enterprise": ("Enterprise0", "Enterprise1", "Enterprise2", "Defender"),
+    "Operational": ("Op_Server0", "Op_Host0", "Op_Host1", "Op_Host2"),
+    "User": ("User0", "User1", "User2", "User3", "User4"),
+}
+USERS = SUBNET_HOSTS["User"]
+
+
+def host_index(name: str) -> int:
+    """Position of a host in observations and actions."""
+    return HOSTS.index(name)
+
+
+FOOTHOLD = host_index("User0")  #: where red's first session lives; nothing removes it
+SERVICE_HOST = host_index("Op_Server0")  #: runs the operational service that Impact stops
+DEFENDER = host_index("Defender")  #: blue has two sessions here, one elsewhere
+ENTERPRISE, OPERATIONAL, USER = range(3)
+NOBODY = -1  #: in place of a host where there is none
+
+#: What one step of red root/SYSTEM on a host costs, in tenths of a reward point.
+HOST_COST = np.array([1, 10, 10, 10, 1, 1, 1, 10, 0, 1, 1, 1, 1], np.int32)
+SERVICE_DOWN_COST = 100
+RESTORE_COST = 10
+
+# ---------------------------------------------------------------------------------------------- services of every host
+
+
+class Process(NamedTuple):
+    """A process that runs when an episode begins. `kind` is what an exploit looks for."""
+
+    pid: int
+    kind: str
+    ports: tuple[int, ...]
+    user: str
+
+
+class HostFacts(NamedTuple):
+    """`os` is W(indows) or L(inux); `brute_force` the account that guessing passwords opens, if any."""
+
+    os: str
+    brute_force: str | None
+    processes: tuple[Process, ...]
+
+
+_SSH_LINUX = Process(1091, "SSH", (22,), "root")
+_SSH_WINDOWS = Process(3368, "SSH", (22,), "sshd_server")
+_WEB = (Process(1100, "WEB", (80,), "www-data"), Process(1100, "WEB", (443,), "www-data"))
+_MAIL = Process(1102, "SMTP", (25,), "root")
+_DEFENDER_DAEMONS = {
+    "root": (1, 389, 407, 409, 790, 824, 825, 844, 847, 852, 853, 863, 867, 875, 884, 1370, 1432),
+    "systemd+": (560,), "daemon": (802,), "velocir+": (803, 832), "syslog": (807,), "message+": (827,),
+}  # fmt: skip
+_ENTERPRISE_WINDOWS = HostFacts(
+    "W",
+    "vagrant",
+    (
+        _SSH_WINDOWS,
+        Process(832, "RPC", (135,), "SYSTEM"),
+        Process(4400, "RDP", (3389,), "SYSTEM"),
+        Process(4, "OTHER", (445, 139), "SYSTEM"),  # not of the kind that EternalBlue needs
+        Process(3404, "WEB", (80, 443), "NetworkService"),
+    ),
+)
+_LINUX = HostFacts("L", "pi", (_SSH_LINUX,))
+_USER_WINDOWS = HostFacts("W", "vagrant", (_SSH_WINDOWS, Process(3344, "FTP", (21,), "SYSTEM")))
+
+OPERATIONAL_SERVICE_PID = 1043  #: process of the operational service until Impact stops it
+FACTS: dict[str, HostFacts] = {
+    "Defender": HostFacts(
+        "L",
+        None,
+        (
+            *(Process(pid, "OTHER", (), user) for user, pids in _DEFENDER_DAEMONS.items() for pid in pids),
+            Process(2288, "SSH", (), "root"),
+            Process(879, "SSH", (22,), "root"),
+            Process(656, "OTHER", (53, 53), "systemd+"),  # two listeners on one port
+            Process(634, "OTHER", (68,), "systemd+"),
+        ),
+    ),
+    "Enterprise0": _LINUX,
+    "Enterprise1": _ENTERPRISE_WINDOWS,
+    "Enterprise2": _ENTERPRISE_WINDOWS,
+    "Op_Host0": _LINUX,
+    "Op_Host1": _LINUX,
+    "Op_Host2": _LINUX,
+    "Op_Server0": _LINUX,  # the operational service itself has no listener; see OPERATIONAL_SERVICE_PID
+    "User0": _USER_WINDOWS,
+    "User1": _USER_WINDOWS,
+    "User2": HostFacts(
+        "W",
+        "vagrant",
+        (
+            Process(4, "SMB", (445, 139), "SYSTEM"),
+            Process(832, "RPC", (135,), "SYSTEM"),
+            Process(4400, "RDP", (3389,), "NetworkService"),
+        ),
+    ),
+    # User3's database listens on RDP's port: SQL injection never finds it, BlueKeep finds it and fails.
+    "User3": HostFacts("L", "pi", (*_WEB, Process(1101, "SQL", (3389,), "root"), _MAIL)),
+    "User4": HostFacts("L", "pi", (_SSH_LINUX, *_WEB, Process(1101, "SQL", (3390,), "root"), _MAIL)),
+}
+
+#: Hosts of the sessions that exist at the start, in the order in which their process ids are drawn: blue's server and
+#: its 13 clients, green's 8, red's foothold.
+STARTING_SESSIONS = (
+    "Defender",
+    *USERS, "Enterprise0", "Enterprise1", "Enterprise2", "Defender", *SUBNET_HOSTS["Operational"],
+    *USERS, "Op_Host0", "Op_Host1", "Op_Host2",
+    "User0",
+)  # fmt: skip
+
+#: Escalating on the first host tells red the address of the second.
+REVEALED_BY_ESCALATION = {
+    "User1": "Enterprise1", "User2": "Enterprise1", "User3": "Enterprise0", "User4": "Enterprise0",
+    "Enterprise2": "Op_Server0",
+}  # fmt: skip
+
+#: The active green agent scans one of these.
+GREEN_TARGETS = np.array([host_index(h) for h in (*USERS, "Enterprise0", "Enterprise1", "Enterprise2")], np.int8)
+
+# ---------------------------------------------------------------------------------------------------- decoys, exploits
+PORTS = (21, 22, 25, 53, 68, 80, 135, 139, 443, 445, 3389, 3390)  #: bit i of a port mask
+
+
+class Decoy(NamedTuple):
+    """`port` is opened, `needs_free` is tested. They differ for Vsftpd, which therefore stacks."""
+
+    name: str
+    port: int
+    kind: str
+    needs_free: int
+    os: str | None = None
+    runs_as_root: bool = False
+
+
+DECOYS = (
+    Decoy("DecoyApache", 80, "WEB", 80),
+    Decoy("DecoyFemitter", 21, "FTP", 21, "W", runs_as_root=True),
+    Decoy("DecoyHarakaSMPT", 25, "SMTP", 25, "L"),
+    Decoy("DecoySmss", 139, "SMB", 139, "W"),
+    Decoy("DecoySSHD", 22, "SSH", 22),
+    Decoy("DecoySvchost", 3389, "RDP", 3389, "W"),
+    Decoy("DecoyTomcat", 443, "WEB", 443),
+    Decoy("DecoyVsftpd", 80, "WEB", 21, "L"),
+)
+N_DECOYS = len(DECOYS)
+
+
+class Exploit(NamedTuple):
+    """An exploit that red may choose when it knows `port` to be open; it prefers the highest `weight`."""
+
+    name: str
+    weight: float
+    port: int
+    kind: str
+
+
+NO_EXPLOIT = 0
+SSH_BRUTE_FORCE = 5
+SQL_INJECTION = 6
+HARAKA_RCE = 7
+#: Index 0 stands for "none", so that an exploit's position is its number in traces.
+EXPLOITS = (
+    Exploit("none", 0.0, 0, ""),
+    Exploit("EternalBlue", 2.0, 139, "SMB"),
+    Exploit("BlueKeep", 1.0, 3389, "RDP"),
+    Exploit("HTTPRFI", 3.0, 80, "WEB"),
+    Exploit("HTTPSRFI", 4.0, 443, "WEB"),
+    Exploit("SSHBruteForce", 0.1, 22, "SSH"),
+    Exploit("SQLInjection", 5.0, 3390, "SQL"),  # needs a web port as well
+    Exploit("HarakaRCE", 6.0, 25, "SMTP"),
+    Exploit("FTPDirectoryTraversal", 7.0, 21, "FTP"),
+)
+N_EXPLOITS = len(EXPLOITS)
+ROOT_USERS = ("root", "SYSTEM")
+BEST_EXPLOIT_PROBABILITY = 0.75
+DETECTION_PROBABILITY = 0.95
+EXPLOIT_CONNECTIONS = 1  #: connections that an ordinary exploit makes to its target
+SSH_CONNECTIONS = 10  #: and the guessing of passwords
+
+# -------------------------------------------------------------------------------- tables: everything below is derived
+
+
+def _frozen(values: object, dtype: type) -> np.ndarray:
+    table = np.array(values, dtype)
+    table.setflags(write=False)
+    return table
+
+
+def _port_mask(ports: tuple[int, ...]) -> int:
+    return sum(1 << PORTS.index(port) for port in set(ports))
+
+
+def _mask_of_hosts(names: tuple[str, ...]) -> int:
+    return sum(1 << host_index(name) for name in names)
+
+
+SUBNET_OF = _frozen([next(s for s, net in enumerate(SUBNETS) if h in SUBNET_HOSTS[net]) for h in HOSTS], np.int8)
+SUBNET_MASK = _frozen([_mask_of_hosts(SUBNET_HOSTS[net]) for net in SUBNETS], np.int32)
+#: Hosts from which the Operational subnet can be reached; the Defender shares their subnet but is none of them.
+GATEWAYS = _frozen([host_index(h) for h in HOSTS if h.startswith("Enterprise")], np.int8)
+OP_HOSTS_MASK = _mask_of_hosts(tuple(h for h in HOSTS if h.startswith("Op_")))
+ENTERPRISE_HOSTS_MASK = _mask_of_hosts(tuple(h for h in HOSTS if h.startswith("Enterprise")))
+REVEALS_MASK = _frozen(
+    [_mask_of_hosts((REVEALED_BY_ESCALATION[h],) if h in REVEALED_BY_ESCALATION else ()) for h in HOSTS], np.int32
+)
+
+#: (13,) ports that a host's own services hold open, and how many listeners they are.
+OWN_PORTS = _frozen([_port_mask(tuple(p for x in FACTS[h].processes for p in x.ports)) for h in HOSTS], np.int16)
+OWN_LISTENERS = _frozen([sum(len(x.ports) for x in FACTS[h].processes) for h in HOSTS], np.int8)
+#: (256,) ports that a set of decoys holds open.
+DECOY_PORTS = _frozen(
+    [_port_mask(tuple(d.port for i, d in enumerate(DECOYS) if mask >> i & 1)) for mask in range(1 << N_DECOYS)],
+    np.int16,
+)
+DECOY_NEEDS_FREE = _frozen([_port_mask((d.needs_free,)) for d in DECOYS], np.int16)
+DECOY_RUNS_AS_ROOT = _frozen([d.runs_as_root for d in DECOYS], np.bool_)
+#: (8, 13) does the decoy run on the host's operating system?
+DECOY_FITS_OS = _frozen([[d.os in (None, FACTS[h].os) for h in HOSTS] for d in DECOYS], np.bool_)
+
+#: What a host's own service does when exploited.
+NO_ANSWER, USER_SHELL, ROOT_SHELL, SSH_SESSION, SSH_REFUSED = range(5)
+
+
+def _own_answer(host: str, exploit: Exploit) -> int:
+    facts = FACTS[host]
+    target = next((p for p in facts.processes if p.kind == exploit.kind and exploit.port in p.ports), None)
+    if target is None:
+        return NO_ANSWER
+    if exploit.kind == "SSH":
+        return SSH_SESSION if facts.brute_force else SSH_REFUSED
+    return ROOT_SHELL if target.user in ROOT_USERS else USER_SHELL
+
+
+#: (13, 9) the answer of a host's own service to each exploit; it always answers before any decoy.
+OWN_ANSWER = _frozen([[_own_answer(h, e) for e in EXPLOITS] for h in HOSTS], np.int8)
+#: (9,) decoys that pretend to fall for an exploit.
+DECOYS_FOOLING = _frozen(
+    [sum(1 << i for i, d in enumerate(DECOYS) if (d.kind, d.port) == (e.kind, e.port)) for e in EXPLOITS], np.int16
+)
+#: (9,) the port an exploit connects to, as a port mask.
+EXPLOIT_PORT = _frozen([0] + [_port_mask((e.port,)) for e in EXPLOITS[1:]], np.int16)
+
+
+def _exploit_options(ports: int) -> int:
+    known = [port for bit, port in enumerate(PORTS) if ports >> bit & 1]
+    options = 0
+    for number, exploit in enumerate(EXPLOITS[1:], start=1):
+        possible = exploit.port in known and (number != SQL_INJECTION or 80 in known or 443 in known)
+        options |= possible << number
+    return options
+
+
+#: (4096,) exploits that red considers, bit e for exploit e, by the ports it remembers.
+EXPLOIT_OPTIONS = _frozen([_exploit_options(ports) for ports in range(1 << len(PORTS))], np.int16)
+_option_lists = [[e for e in range(1, N_EXPLOITS) if mask >> e & 1] for mask in range(1 << N_EXPLOITS)]
+#: (512,) how many options there are, which is best, and (512, 8) the others in the reference's order.
+OPTION_COUNT = _frozen([len(options) for options in _option_lists], np.int8)
+BEST_OPTION = _frozen([max(o, key=lambda e: EXPLOITS[e].weight, default=0) for o in _option_lists], np.int8)
+OTHER_OPTIONS = _frozen(
+    [([e for e in o if e != best] + [0] * 8)[:8] for o, best in zip(_option_lists, BEST_OPTION, strict=True)], np.int8
+)
+
+#: (8192,) number of bits in a mask of hosts or ports.
+BIT_COUNT = _frozen([mask.bit_count() for mask in range(1 << 13)], np.int8)
+
+# ------------------------------------------------------------------------------ tables that only the ledger reads
+_own_pids = [[p.pid for p in FACTS[h].processes] for h in HOSTS]
+OWN_PIDS = _frozen([pids + [0] * (max(map(len, _own_pids)) - len(pids)) for pids in _own_pids], np.int32)
+OWN_PROCESSES = _frozen([len(pids) for pids in _own_pids], np.int8)
+STARTING_SESSION_HOSTS = _frozen([host_index(h) for h in STARTING_SESSIONS], np.int8)
+MOST_STARTING_SESSIONS = max(STARTING_SESSIONS.count(h) for h in HOSTS)
+ADDRESS_ORDER = _frozen([host_index(h) for net in SUBNETS for h in SUBNET_HOSTS[net]], np.int8)
+SUBNET_SIZES = _frozen([len(SUBNET_HOSTS[net]) for net in SUBNETS], np.int8)

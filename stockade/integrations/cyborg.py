@@ -1,0 +1,316 @@
+"""The reference simulator as a Gymnasium environment: action -> CybORG 2.1 -> observation, reward, true state.
+
+`CybORGEnv` wraps a CybORG that the user has installed, unmodified and seen through its own `ChallengeWrapper`, and
+makes it look like `stockade.make(...)`: the same 52 bits, the same 145 actions, the same names in the true state. So it
+drops into every vector backend and every evaluation, and serves as the judge of the built-in world.
+
+The reference draws from Python's global `random`. Here each environment keeps a stream of its own, swapped in for the
+length of a call, so that several of them in one process neither disturb each other nor anybody else.
+"""
+
+from __future__ import annotations
+
+import importlib
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+from stockade.cage2.actions import ACTION_NAMES, FALSE, N_ACTIONS, TRUE, UNKNOWN
+from stockade.cage2.scenario import DECOYS, HOSTS, N_HOSTS, PORTS, ROOT_USERS, SERVICE_HOST, SUBNETS
+from stockade.cage2.state import OBS_SIZE, WORLD
+
+VERSION = "2.1"
+REPOSITORY = "cage-challenge/cage-challenge-2"
+REQUIREMENTS = "gym==0.26.2 pyyaml prettytable paramiko"
+#: Commit of the repository that plays by each rule set.
+COMMITS = {"current": "26ce1c1", "leaderboard": "606813b"}
+HOW_TO_INSTALL = (
+    f"CybORG {VERSION} is in no package registry: clone the git repository {REPOSITORY} from GitHub (commit "
+    f"{COMMITS['current']} for the rules `current`, {COMMITS['leaderboard']} for `leaderboard`), put the clone's "
+    f"folder `CybORG` on PYTHONPATH (or `pip install -e` it), and `pip install {REQUIREMENTS}`."
+)
+
+RED_AGENTS = {"bline": "B_lineAgent", "meander": "RedMeanderAgent", "sleep": "SleepAgent"}
+GREEN_AGENTS = {"sleep": "SleepAgent", "active": "GreenAgent"}
+
+#: Fields of the built-in world that can be read out of the reference, with the world's own types.
+TRUE_STATE_FIELDS = (
+    "red_access", "red_sessions", "red_root_sessions", "red_removable", "decoys", "n_decoys", "files",
+    "service_down", "service_active", "service_has_process",
+    "known_addresses", "known_names", "known_subnets", "red_ports", "red_knows_service",
+)  # fmt: skip
+TRUE_STATE = np.dtype([(name, WORLD[name]) for name in TRUE_STATE_FIELDS], align=True)
+
+#: Name of the process that each decoy starts, in the order of `DECOYS`.
+_DECOY_PROCESSES = ("apache2", "femitter", "haraka", "Smss.exe", "Sshd.exe", "Svchost.exe", "Tomcat.exe", "vsftpd")
+_DECOY_BIT = {process: 1 << bit for bit, process in enumerate(_DECOY_PROCESSES)}
+_FILE_BIT = {"cmd": 1, "escalate": 2}  # by the name before the dot
+_PORT_BIT = {port: 1 << bit for bit, port in enumerate(PORTS)}
+_SERVICE = "OTService"
+_SUCCESS = {"FALSE": FALSE, "TRUE": TRUE, "UNKNOWN": UNKNOWN}
+assert len(_DECOY_PROCESSES) == len(DECOYS)
+
+#: Held while an environment's stream stands in for the global one: threads take turns.
+_GLOBAL_RANDOM = threading.Lock()
+
+
+# --------------------------------------------------------------------------------------------- the installed simulator
+@dataclass(frozen=True)
+class Reference:
+    """What the adapter uses of an installed CybORG."""
+
+    simulator: Any  #: class CybORG
+    wrapper: Any  #: class ChallengeWrapper
+    agents: ModuleType  #: CybORG.Agents
+    scenario: Path  #: Scenario2.yaml
+    rules: str  #: see `detect_rules`
+
+
+def load_reference() -> Reference:
+    """Imports CybORG.
+
+    Raises:
+        ImportError: It is not there, something it needs is not there, or it is another version.
+    """
+    try:
+        package = importlib.import_module("CybORG")
+        found = getattr(package, "CYBORG_VERSION", "of no version")
+        if found != VERSION or package.__file__ is None:
+            raise ImportError(f"it is CybORG {found}, not {VERSION}", name="CybORG")
+        agents = importlib.import_module("CybORG.Agents")
+        wrapper = importlib.import_module("CybORG.Agents.Wrappers").ChallengeWrapper
+    except ImportError as error:
+        raise ImportError(f"CybORG cannot be used: {error}. {HOW_TO_INSTALL}", name=error.name) from error
+    scenario = Path(package.__file__).parent / "Shared" / "Scenarios" / "Scenario2.yaml"
+    return Reference(package.CybORG, wrapper, agents, scenario, detect_rules())
+
+
+def detect_rules() -> str:
+    """Which rule set the installed CybORG plays by: `current`, `leaderboard`, or `unknown` for a mixture of the two.
+
+    Looks for the two repairs that divide them: a service scan replaces the ports that red remembers, and a restored
+    host keeps the versions of its processes, so that HarakaRCE goes on working there.
+    """
+    session = importlib.import_module("CybORG.Simulator.Session").RedAbstractSession
+    version = importlib.import_module("CybORG.Shared.Enums").ProcessVersion
+    scan_replaces = hasattr(session, "clearports")
+    restore_keeps_versions = version.parse_string(version.HARAKA_2_7_0) is version.HARAKA_2_7_0
+    if scan_replaces != restore_keeps_versions:
+        return "unknown"
+    return "current" if scan_replaces else "leaderboard"
+
+
+# -------------------------------------------------------------------------------------------------------- environment
+class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
+    """CAGE Challenge 2 played by the reference simulator itself.
+
+    Observation: (52,) uint8, four bits a host, as the built-in world.
+    Action: 0..144, `stockade.cage2.actions.ACTION_NAMES`.
+    Reward: the reference's, rounded by it to one decimal.
+    Termination: never. Truncation: after `horizon` steps.
+    Info of a step: `red_action` and `blue_action`, names such as "ExploitRemoteService User1"; `red_success` and
+        `blue_success`, 0 no, 1 yes, 2 unknown (which is what Sleep gets).
+    State: `true_state()`, a record of type `true_state_dtype`.
+
+    `reset(seed=s)` gives the episode of `random.seed(s); env.reset()`, and `reset()` goes on with the same stream.
+
+    Args:
+        red: `bline`, `meander`, `sleep`, the name of any class in `CybORG.Agents`, or an agent class of your own.
+        horizon: Steps in an episode.
+        green: `sleep` (the challenge) or `active`, or as for red.
+        rules: Refuse to run unless the installed CybORG plays by this rule set. None takes what is there; see `rules`.
+
+    Attributes:
+        rules: Rule set that was found: `current`, `leaderboard` or `unknown`.
+        cyborg: The `CybORG` object, for whatever is not offered here.
+        random_state: This environment's stream, as `random.getstate()` gives it.
+
+    Example:
+        >>> env = CybORGEnv(red="meander", horizon=30)  # doctest: +SKIP
+        >>> obs, info = env.reset(seed=7)  # doctest: +SKIP
+        >>> env.true_state().red_access  # doctest: +SKIP
+        array([0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0], dtype=uint8)
+    """
+
+    true_state_dtype: ClassVar[np.dtype[np.void]] = TRUE_STATE
+
+    def __init__(
+        self, red: str | type = "bline", horizon: int = 100, green: str | type = "sleep", rules: str | None = None
+    ) -> None:
+        if horizon < 1:
+            raise ValueError(f"horizon must be at least 1, not {horizon}")
+        reference = load_reference()
+        if rules not in (None, reference.rules):
+            raise ValueError(
+                f"asked for the rules {rules!r}, but the installed CybORG plays by {reference.rules!r}; check out one "
+                f"of the commits {COMMITS} of {REPOSITORY}"
+            )
+        self.rules = reference.rules
+        self.horizon = horizon
+        self.observation_space = gym.spaces.Box(0, 1, (OBS_SIZE,), np.uint8)
+        self.action_space = gym.spaces.Discrete(N_ACTIONS)
+        agents = {
+            "Red": _agent_class(reference.agents, red, RED_AGENTS, "red"),
+            "Green": _agent_class(reference.agents, green, GREEN_AGENTS, "green"),
+        }
+        self.random_state = random.Random().getstate()
+        with self._own_stream():
+            self.cyborg = reference.simulator(str(reference.scenario), "sim", agents=agents)
+            self._challenge = reference.wrapper(env=self.cyborg, agent_name="Blue")
+        names = tuple(str(action) for action in self._challenge.get_attr("possible_actions"))
+        if names != ACTION_NAMES:
+            raise RuntimeError(f"the installed CybORG offers other actions than CAGE Challenge 2: {names}")
+        self._time: int | None = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.random_state = random.Random(int(seed)).getstate()  # what random.seed(seed) sets
+        with self._own_stream():
+            obs = self._challenge.reset()
+        self._time = 0
+        return np.asarray(obs, np.uint8), {}
+
+    def step(self, action: np.int64 | int) -> tuple[npt.NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
+        if self._time is None:
+            raise gym.error.ResetNeeded("call reset() before the first step()")
+        if not 0 <= action < N_ACTIONS:  # the reference would take -1 for the last action
+            raise ValueError(f"action must be in 0..{N_ACTIONS - 1}, not {action}")
+        with self._own_stream():
+            obs, reward, done, _ = self._challenge.step(int(action))
+        self._time += 1
+        info = {
+            "red_action": self._action_name("Red"),
+            "red_success": self._success("Red"),
+            "blue_action": self._action_name("Blue"),
+            "blue_success": self._success("Blue"),
+        }
+        return np.asarray(obs, np.uint8), float(reward), bool(done), self._time >= self.horizon, info
+
+    # ------------------------------------------------------------------------------------------------- true state
+    def true_state(self) -> np.record:
+        """What is really going on, as a record of its own: `env.true_state().red_access` is (13,) uint8."""
+        state: np.record = np.recarray(1, TRUE_STATE)[0]
+        self.write_true_state(state)
+        return state
+
+    def write_true_state(self, record: np.void | npt.NDArray[np.void]) -> None:
+        """Writes the true state into one record of type `true_state_dtype`, such as a row of shared memory.
+
+        Reads the simulator's objects instead of `get_agent_state("True")`, which says nothing of files and of which
+        processes are decoys, and takes 30 times as long because it describes every process in words.
+        """
+        controller = self.cyborg.environment_controller
+        state = controller.state
+        self._write_hosts(record, state)
+        self._write_sessions(record, state)
+        self._write_service(record, state.hosts[HOSTS[SERVICE_HOST]])
+        self._write_knowledge(record, state, controller.agent_interfaces["Red"].action_space)
+
+    def agent_state(self) -> dict[str, Any]:
+        """The reference's own account of the true state, `get_agent_state("True")`: slow and in words."""
+        state: dict[str, Any] = self.cyborg.get_agent_state("True")
+        return state
+
+    @staticmethod
+    def _write_hosts(record: Any, state: Any) -> None:
+        decoys, n_decoys, files = [0] * N_HOSTS, [0] * N_HOSTS, [0] * N_HOSTS
+        for h, hostname in enumerate(HOSTS):
+            host = state.hosts[hostname]
+            for process in host.processes:
+                bit = _DECOY_BIT.get(process.name, 0)
+                if bit and process.decoy_type:  # a real service may bear a decoy's name
+                    decoys[h] |= bit
+                    n_decoys[h] += 1
+            for file in host.files:
+                files[h] |= _FILE_BIT.get(file.name.partition(".")[0], 0)
+        record["decoys"], record["n_decoys"], record["files"] = decoys, n_decoys, files
+
+    @staticmethod
+    def _write_sessions(record: Any, state: Any) -> None:
+        sessions, root_sessions, removable = [0] * N_HOSTS, [0] * N_HOSTS, [0] * N_HOSTS
+        suspicious = state.sessions["Blue"][0].sus_pids
+        for session in state.sessions["Red"].values():
+            h = HOSTS.index(session.host)
+            root = session.username in ROOT_USERS
+            sessions[h] += 1
+            root_sessions[h] += root
+            removable[h] += not root and session.pid in suspicious.get(session.host, ())
+        record["red_sessions"], record["red_root_sessions"] = sessions, root_sessions
+        record["red_removable"] = removable
+        record["red_access"] = [2 if root_sessions[h] else 1 if sessions[h] else 0 for h in range(N_HOSTS)]
+
+    @staticmethod
+    def _write_service(record: Any, host: Any) -> None:
+        service = host.services[_SERVICE]
+        record["service_down"] = all(process.name != _SERVICE for process in host.processes)
+        record["service_active"] = bool(service["active"])
+        record["service_has_process"] = service["process"] is not None
+
+    @staticmethod
+    def _write_knowledge(record: Any, state: Any, known: Any) -> None:
+        foothold = state.sessions["Red"][0]
+        addresses, names, ports = 0, 0, [0] * N_HOSTS
+        for address, hostname in state.ip_addresses.items():
+            h = HOSTS.index(hostname)
+            addresses |= bool(known.ip_address.get(address)) << h
+            names |= bool(known.hostname.get(hostname)) << h
+            for port in foothold.ports.get(address, ()):
+                ports[h] |= _PORT_BIT.get(port, 0)
+        networks = [state.subnet_name_to_cidr[name] for name in SUBNETS]
+        record["known_addresses"], record["known_names"], record["red_ports"] = addresses, names, ports
+        record["known_subnets"] = sum(bool(known.subnet.get(network)) << s for s, network in enumerate(networks))
+        record["red_knows_service"] = foothold.ot_service is not None
+
+    # --------------------------------------------------------------------------------------------------- details
+    @contextmanager
+    def _own_stream(self) -> Iterator[None]:
+        """Lets the global `random` go on with this environment's stream, and gives it back untouched."""
+        with _GLOBAL_RANDOM:
+            outside = random.getstate()
+            random.setstate(self.random_state)
+            try:
+                yield
+            finally:
+                self.random_state = random.getstate()
+                random.setstate(outside)
+
+    def _action_name(self, agent: str) -> str:
+        """Class and target, with the target's name where the reference has its address."""
+        action = self.cyborg.get_last_action(agent)
+        name = type(action).__name__
+        state = self.cyborg.environment_controller.state
+        if hasattr(action, "hostname"):
+            return f"{name} {action.hostname}"
+        if hasattr(action, "ip_address"):
+            return f"{name} {state.ip_addresses[action.ip_address]}"
+        if hasattr(action, "subnet"):
+            return f"{name} {next(n for n, network in state.subnet_name_to_cidr.items() if network == action.subnet)}"
+        return name
+
+    def _success(self, agent: str) -> int:
+        return _SUCCESS[self.cyborg.get_observation(agent)["success"].name]
+
+
+def _agent_class(agents: ModuleType, choice: str | type, short_names: dict[str, str], side: str) -> type:
+    """The agent class for a short name, a class name of `CybORG.Agents`, or a class."""
+    if isinstance(choice, type):
+        return choice
+    found = getattr(agents, short_names.get(choice, choice), None)
+    if not isinstance(found, type):
+        raise ValueError(
+            f"unknown {side} agent {choice!r}; take one of {sorted(short_names)}, the name of a class in "
+            f"CybORG.Agents, or an agent class"
+        )
+    return found

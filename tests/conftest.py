@@ -1,0 +1,31 @@
+"""What all tests share: where recorded data lies, and how hypothesis searches.
+
+Profiles of hypothesis, chosen by `HYPOTHESIS_PROFILE`:
+    default   the normal suite: the same examples in every run, so that a failure is a change of the code
+    explore   new examples in every run, and many more: for a search at one's desk
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+_COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
+settings.register_profile("default", max_examples=100, derandomize=True, database=None, **_COMMON)
+settings.register_profile("explore", max_examples=2000, print_blob=True, **_COMMON)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+DATA = Path(__file__).parent / "data"
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The directory of recorded traces and returns of the reference simulator."""
+    return DATA
+
+
+@pytest.fixture(scope="session")
+def traces_dir(data_dir: Path) -> Path:
+    """The directory of recorded traces, one `.npz` per red agent and blue policy."""
+    return data_dir / "traces"
