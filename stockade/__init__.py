@@ -1,0 +1,15 @@
+"""Stockade: train and study agents that defend a computer network, on CAGE Challenge 2.
+
+>>> import stockade
+>>> envs = stockade.make_vec(200, red="bline")
+>>> obs, info = envs.reset(seed=0)
+>>> obs.shape, obs.dtype
+((200, 52), dtype('uint8'))
+"""
+
+from stockade.make import make, make_vec, register
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "make", "make_vec"]
+
+register()

@@ -15,7 +15,7 @@ import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
@@ -24,9 +24,11 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from stockade.cage2.actions import ACTION_NAMES, FALSE, N_ACTIONS, TRUE, UNKNOWN
-from stockade.cage2.scenario import DECOYS, HOSTS, N_HOSTS, PORTS, ROOT_USERS, SERVICE_HOST, SUBNETS
-from stockade.cage2.state import OBS_SIZE, WORLD
+from stockade.cage2.actions import ACTION_NAMES, FALSE, N_ACTIONS, RED_TARGETS, RED_TYPES, TRUE, UNKNOWN
+from stockade.cage2.checks import check_action
+from stockade.cage2.scenario import DECOYS, HOSTS, N_HOSTS, NOBODY, PORTS, ROOT_USERS, SERVICE_HOST, SUBNETS
+from stockade.cage2.state import INITIAL, OBS_SIZE, WORLD
+from stockade.cage2.truth import TrueState
 
 VERSION = "2.1"
 REPOSITORY = "cage-challenge/cage-challenge-2"
@@ -42,13 +44,14 @@ HOW_TO_INSTALL = (
 RED_AGENTS = {"bline": "B_lineAgent", "meander": "RedMeanderAgent", "sleep": "SleepAgent"}
 GREEN_AGENTS = {"sleep": "SleepAgent", "active": "GreenAgent"}
 
-#: Fields of the built-in world that can be read out of the reference, with the world's own types.
-TRUE_STATE_FIELDS = (
-    "red_access", "red_sessions", "red_root_sessions", "red_removable", "decoys", "n_decoys", "files",
-    "service_down", "service_active", "service_has_process",
-    "known_addresses", "known_names", "known_subnets", "red_ports", "red_knows_service",
-)  # fmt: skip
+#: What cannot be read out of the reference: it forgets which exploit it chose and whether blue saw it, and `red` is a
+#: matter of the caller.
+NOT_READABLE = ("red", "exploit", "detected")
+#: The true state: otherwise all fields of the built-in world's `TrueState`, with the same names and types.
+TRUE_STATE_FIELDS = tuple(field.name for field in fields(TrueState) if field.name not in NOT_READABLE)
 TRUE_STATE = np.dtype([(name, WORLD[name]) for name in TRUE_STATE_FIELDS], align=True)
+#: Of those, what tells of the last step; at the start of an episode they are as in the built-in world.
+_LAST_STEP = ("red_type", "red_target", "red_success", "blue_action", "blue_success", "green_target")
 
 #: Name of the process that each decoy starts, in the order of `DECOYS`.
 _DECOY_PROCESSES = ("apache2", "femitter", "haraka", "Smss.exe", "Sshd.exe", "Svchost.exe", "Tomcat.exe", "vsftpd")
@@ -117,9 +120,11 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
     Action: 0..144, `stockade.cage2.actions.ACTION_NAMES`.
     Reward: the reference's, rounded by it to one decimal.
     Termination: never. Truncation: after `horizon` steps.
-    Info of a step: `red_action` and `blue_action`, names such as "ExploitRemoteService User1"; `red_success` and
-        `blue_success`, 0 no, 1 yes, 2 unknown (which is what Sleep gets).
-    State: `true_state()`, a record of type `true_state_dtype`.
+    Info of a step, as the built-in world: `red_action`, `blue_action`, names such as "ExploitRemoteService User1";
+        `red_success`, `blue_success`, False for an action that failed; the reward by cause: `reward_hosts`,
+        `reward_service`, `reward_restore`.
+    State: `true_state()`, a record of type `true_state_dtype` with the fields of `stockade.cage2.truth.TrueState`, but
+        for `NOT_READABLE`.
 
     `reset(seed=s)` gives the episode of `random.seed(s); env.reset()`, and `reset()` goes on with the same stream.
 
@@ -169,11 +174,14 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
         names = tuple(str(action) for action in self._challenge.get_attr("possible_actions"))
         if names != ACTION_NAMES:
             raise RuntimeError(f"the installed CybORG offers other actions than CAGE Challenge 2: {names}")
-        self._time: int | None = None
+        self._time: int | None = None  # steps of this episode
+        self._action = 0  # blue's last
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
+        if options:
+            raise ValueError(f"unknown options {sorted(options)}; this environment takes none")
         super().reset(seed=seed)
         if seed is not None:
             self.random_state = random.Random(int(seed)).getstate()  # what random.seed(seed) sets
@@ -183,25 +191,19 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
         return np.asarray(obs, np.uint8), {}
 
     def step(self, action: np.int64 | int) -> tuple[npt.NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
-        if self._time is None:
-            raise gym.error.ResetNeeded("call reset() before the first step()")
-        if not 0 <= action < N_ACTIONS:  # the reference would take -1 for the last action
-            raise ValueError(f"action must be in 0..{N_ACTIONS - 1}, not {action}")
+        time = self._running_time()
+        if time >= self.horizon:
+            raise gym.error.ResetNeeded(f"the episode is over after {self.horizon} steps; call reset()")
+        self._action = check_action(action)  # the reference would take -1 for the last action
         with self._own_stream():
-            obs, reward, done, _ = self._challenge.step(int(action))
-        self._time += 1
-        info = {
-            "red_action": self._action_name("Red"),
-            "red_success": self._success("Red"),
-            "blue_action": self._action_name("Blue"),
-            "blue_success": self._success("Blue"),
-        }
-        return np.asarray(obs, np.uint8), float(reward), bool(done), self._time >= self.horizon, info
+            obs, reward, done, _ = self._challenge.step(self._action)
+        self._time = time + 1
+        return np.asarray(obs, np.uint8), float(reward), bool(done), self._time >= self.horizon, self._info()
 
     # ------------------------------------------------------------------------------------------------- true state
     def true_state(self) -> np.record:
         """What is really going on, as a record of its own: `env.true_state().red_access` is (13,) uint8."""
-        state: np.record = np.recarray(1, TRUE_STATE)[0]
+        state: np.record = np.zeros(1, TRUE_STATE).view(np.recarray)[0]
         self.write_true_state(state)
         return state
 
@@ -209,14 +211,17 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
         """Writes the true state into one record of type `true_state_dtype`, such as a row of shared memory.
 
         Reads the simulator's objects instead of `get_agent_state("True")`, which says nothing of files and of which
-        processes are decoys, and takes 30 times as long because it describes every process in words.
+        processes are decoys, and takes 20 times as long because it describes every process in words.
         """
+        self._running_time()
         controller = self.cyborg.environment_controller
         state = controller.state
         self._write_hosts(record, state)
         self._write_sessions(record, state)
-        self._write_service(record, state.hosts[HOSTS[SERVICE_HOST]])
+        service_processes = state.hosts[HOSTS[SERVICE_HOST]].processes
+        record["service_down"] = all(process.name != _SERVICE for process in service_processes)
         self._write_knowledge(record, state, controller.agent_interfaces["Red"].action_space)
+        self._write_last_step(record)
 
     def agent_state(self) -> dict[str, Any]:
         """The reference's own account of the true state, `get_agent_state("True")`: slow and in words."""
@@ -252,13 +257,6 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
         record["red_access"] = [2 if root_sessions[h] else 1 if sessions[h] else 0 for h in range(N_HOSTS)]
 
     @staticmethod
-    def _write_service(record: Any, host: Any) -> None:
-        service = host.services[_SERVICE]
-        record["service_down"] = all(process.name != _SERVICE for process in host.processes)
-        record["service_active"] = bool(service["active"])
-        record["service_has_process"] = service["process"] is not None
-
-    @staticmethod
     def _write_knowledge(record: Any, state: Any, known: Any) -> None:
         foothold = state.sessions["Red"][0]
         addresses, names, ports = 0, 0, [0] * N_HOSTS
@@ -273,7 +271,32 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
         record["known_subnets"] = sum(bool(known.subnet.get(network)) << s for s, network in enumerate(networks))
         record["red_knows_service"] = foothold.ot_service is not None
 
+    def _write_last_step(self, record: Any) -> None:
+        record["time"] = self._time
+        if self._time == 0:
+            for field in _LAST_STEP:
+                record[field] = INITIAL[0][field]
+            return
+        red_type, red_target = self._last_action("Red")
+        record["red_type"] = RED_TYPES.index(red_type) if red_type in RED_TYPES else NOBODY
+        record["red_target"] = RED_TARGETS.index(red_target) if red_target else NOBODY
+        record["red_success"], record["blue_success"] = self._success("Red"), self._success("Blue")
+        record["blue_action"] = self._action
+        green_target = self._last_action("Green")[1]
+        record["green_target"] = HOSTS.index(green_target) if green_target else NOBODY
+
+    def random_peek(self) -> int:
+        """The next 32 bits of this environment's stream, not drawn."""
+        stream = random.Random()
+        stream.setstate(self.random_state)
+        return stream.getrandbits(32)
+
     # --------------------------------------------------------------------------------------------------- details
+    def _running_time(self) -> int:
+        if self._time is None:
+            raise gym.error.ResetNeeded("call reset() before anything else")
+        return self._time
+
     @contextmanager
     def _own_stream(self) -> Iterator[None]:
         """Lets the global `random` go on with this environment's stream, and gives it back untouched."""
@@ -286,18 +309,30 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
                 self.random_state = random.getstate()
                 random.setstate(outside)
 
-    def _action_name(self, agent: str) -> str:
-        """Class and target, with the target's name where the reference has its address."""
+    def _info(self) -> dict[str, Any]:
+        scores = self.cyborg.get_reward_breakdown("Blue").values()
+        return {
+            "red_action": " ".join(self._last_action("Red")).strip(),
+            "red_success": self._success("Red") != FALSE,
+            "blue_action": " ".join(self._last_action("Blue")).strip(),
+            "blue_success": self._success("Blue") != FALSE,
+            "reward_hosts": round(sum(score.confidentiality for score in scores), 1) + 0.0,  # no minus zero
+            "reward_service": round(sum(score.availability for score in scores), 1) + 0.0,
+            "reward_restore": float(self.cyborg.get_last_action("Blue").cost),
+        }
+
+    def _last_action(self, agent: str) -> tuple[str, str]:
+        """Class and target of an agent's last action; a host or subnet by name where the reference has its address."""
         action = self.cyborg.get_last_action(agent)
-        name = type(action).__name__
         state = self.cyborg.environment_controller.state
+        target = ""
         if hasattr(action, "hostname"):
-            return f"{name} {action.hostname}"
-        if hasattr(action, "ip_address"):
-            return f"{name} {state.ip_addresses[action.ip_address]}"
-        if hasattr(action, "subnet"):
-            return f"{name} {next(n for n, network in state.subnet_name_to_cidr.items() if network == action.subnet)}"
-        return name
+            target = action.hostname
+        elif hasattr(action, "ip_address"):
+            target = state.ip_addresses[action.ip_address]
+        elif hasattr(action, "subnet"):
+            target = next(name for name, network in state.subnet_name_to_cidr.items() if network == action.subnet)
+        return type(action).__name__, target
 
     def _success(self, agent: str) -> int:
         return _SUCCESS[self.cyborg.get_observation(agent)["success"].name]

@@ -1,7 +1,8 @@
 """A small stand-in for CybORG 2.1: the parts of its interface that the adapter touches, and a toy game behind them.
 
 Names, nesting and types are the reference's (test_cyborg_reference.py holds them against the real one); the game is
-not. Like the reference it draws everything from Python's global `random`, through names imported at module level.
+not, nor how agents are asked for a move. Like the reference it draws everything from Python's global `random`, through
+names imported at module level.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from random import choice, random, randrange, sample
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -99,10 +100,8 @@ class Host:
         if hostname == "User3":
             self.processes.append(Process("apache2", 1100))  # real, though a decoy has that name
         self.files: list[File] = []
-        self.services: dict[str, dict[str, Any]] = {}
         if hostname == "Op_Server0":
             self.processes.append(Process("OTService", 1043))
-            self.services["OTService"] = {"active": True, "process": 1043}
 
 
 class State:
@@ -128,12 +127,17 @@ class Action:
     def __init__(self, **target: Any) -> None:
         self.__dict__.update(target)
 
+    @property
+    def cost(self) -> int:
+        return -1 if type(self).__name__ == "Restore" else 0
+
     def __str__(self) -> str:
         return " ".join([type(self).__name__, *map(str, self.__dict__.values())])
 
 
-ACTIONS = {name: type(name, (Action,), {}) for name in ("Sleep", "Monitor", "ExploitRemoteService", "PrivilegeEscalate",
-                                                        "DiscoverRemoteSystems", *BLUE_ACTIONS)}  # fmt: skip
+OTHER_ACTIONS = ["Sleep", "Monitor", "ExploitRemoteService", "PrivilegeEscalate", "DiscoverRemoteSystems",
+                 "GreenPortScan"]  # fmt: skip
+ACTIONS = {name: type(name, (Action,), {}) for name in (*OTHER_ACTIONS, *BLUE_ACTIONS)}
 
 
 class SleepAgent:
@@ -145,7 +149,7 @@ class GreenAgent(SleepAgent):
     pass
 
 
-class B_lineAgent:  # noqa: N801 - the reference's name
+class B_lineAgent:
     """Exploits, escalates or scans whatever comes."""
 
     def get_action(self, state: State) -> Action:
@@ -160,6 +164,11 @@ class B_lineAgent:  # noqa: N801 - the reference's name
 
 class RedMeanderAgent(B_lineAgent):
     pass
+
+
+class HostReward(NamedTuple):
+    confidentiality: float
+    availability: float
 
 
 class Controller:
@@ -183,7 +192,16 @@ class Controller:
         self._perform("Blue", action)
         self._perform("Green", self.agents["Green"].get_action(self.state))
         self._perform("Red", self.agents["Red"].get_action(self.state))
-        return -0.1 * sum(session.username == "root" for session in self.state.sessions["Red"].values())
+        scores = self.scores().values()
+        return sum(score.confidentiality + score.availability for score in scores) + self.action["Blue"].cost
+
+    def scores(self) -> dict[str, HostReward]:
+        root = {session.host for session in self.state.sessions["Red"].values() if session.username == "root"}
+        up = any(process.name == "OTService" for process in self.state.hosts["Op_Server0"].processes)
+        return {
+            name: HostReward(-0.1 if name in root else 0.0, -10.0 if name == "Op_Server0" and not up else 0)
+            for name in HOSTNAMES
+        }
 
     def _perform(self, agent: str, action: Action) -> None:
         self.action[agent] = action
@@ -208,7 +226,7 @@ class Controller:
 
 class CybORG:
     def __init__(self, scenario_file: str, environment: str = "sim", env_config: Any = None, agents: Any = None):
-        assert environment == "sim" and scenario_file.endswith("Scenario2.yaml")
+        assert (environment, Path(scenario_file).name) == ("sim", "Scenario2.yaml")
         self.environment_controller = Controller(agents)
 
     def get_last_action(self, agent: str) -> Action | None:
@@ -216,6 +234,10 @@ class CybORG:
 
     def get_observation(self, agent: str) -> dict[str, Any]:
         return {"success": self.environment_controller.success[agent]}
+
+    def get_reward_breakdown(self, agent: str) -> dict[str, HostReward]:
+        assert agent == "Blue"
+        return self.environment_controller.scores()
 
     def get_agent_state(self, agent_name: str) -> dict[str, Any]:
         red = self.environment_controller.state.sessions["Red"].values()
@@ -254,7 +276,7 @@ def install(monkeypatch: pytest.MonkeyPatch, *, version: str = "2.1", clears_por
     """Makes `import CybORG` find the stand-in. The defaults are commit 26ce1c1, two times False is 606813b."""
     contents: dict[str, dict[str, Any]] = {
         "CybORG": {
-            "CybORG": CybORG, "CYBORG_VERSION": version, "__file__": str(Path("CybORG") / "__init__.py"), "__path__": [],
+            "CybORG": CybORG, "CYBORG_VERSION": version, "__file__": "CybORG/__init__.py", "__path__": [],
         },
         "CybORG.Agents": {"__path__": []} | {
             agent.__name__: agent for agent in (SleepAgent, GreenAgent, B_lineAgent, RedMeanderAgent)

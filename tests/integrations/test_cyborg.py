@@ -14,19 +14,15 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from stockade.cage2.actions import ACTION_NAMES, action_index
-from stockade.cage2.scenario import HOSTS, PORTS
-from stockade.integrations.cyborg import TRUE_STATE, CybORGEnv
+from stockade.cage2.actions import UNKNOWN, action_index
+from stockade.cage2.checks import InvalidActionError
+from stockade.cage2.info import world_info
+from stockade.cage2.scenario import HOSTS
+from stockade.cage2.state import INITIAL
+from stockade.integrations.cyborg import CybORGEnv
+from tests.integrations import stand_in
 
-from . import stand_in
-
-
-@pytest.fixture
-def cyborg(monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in.install(monkeypatch)
-
-
-pytestmark = pytest.mark.usefixtures("cyborg")
+pytestmark = pytest.mark.usefixtures("cyborg_stand_in")
 
 
 def play(env: CybORGEnv, actions: list[int]) -> list[Any]:
@@ -51,7 +47,7 @@ def test_spaces_and_types() -> None:
     assert env.action_space == gym.spaces.Discrete(145)
     assert (obs.shape, obs.dtype, info) == ((52,), np.uint8, {})
     obs, reward, terminated, truncated, info = env.step(np.int64(3))
-    assert obs.dtype == np.uint8 and obs in env.observation_space
+    assert obs in env.observation_space
     assert (type(reward), type(terminated), type(truncated)) == (float, bool, bool)
 
 
@@ -62,16 +58,29 @@ def test_truncates_at_the_horizon_and_never_terminates() -> None:
         assert [env.step(0)[2:4] for _ in range(3)] == [(False, False), (False, False), (False, True)]
 
 
-def test_step_needs_a_reset() -> None:
+def test_needs_a_reset_first_and_after_an_episode() -> None:
+    env = CybORGEnv(horizon=1)
     with pytest.raises(gym.error.ResetNeeded):
-        CybORGEnv().step(0)
+        env.step(0)
+    with pytest.raises(gym.error.ResetNeeded):
+        env.true_state()
+    env.reset()
+    env.step(0)
+    with pytest.raises(gym.error.ResetNeeded, match="over after 1 steps"):
+        env.step(0)
+    assert env.true_state().time == 1
 
 
-@pytest.mark.parametrize("action", [-1, 145])
-def test_refuses_actions_that_do_not_exist(action: int) -> None:
+def test_takes_no_options() -> None:
+    with pytest.raises(ValueError, match="unknown options"):
+        CybORGEnv().reset(options={"red": "sleep"})
+
+
+@pytest.mark.parametrize("action", [-1, 145, 1.5])
+def test_refuses_actions_that_do_not_exist(action: Any) -> None:
     env = CybORGEnv()
     env.reset()
-    with pytest.raises(ValueError, match=r"0\.\.144"):
+    with pytest.raises(InvalidActionError, match="0 to 144"):
         env.step(action)
 
 
@@ -102,9 +111,12 @@ def test_seeds_are_those_of_the_global_stream() -> None:
         expected += [(obs.astype(np.uint8).tobytes(), reward) for obs, reward, _, _ in map(direct.step, ACTIONS)]
     after = random.getstate()
     random.setstate(before)
+    random_after = random.Random()
+    random_after.setstate(after)
 
     assert [s if isinstance(s, bytes) else s[:2] for s in seen] == expected
     assert env.random_state == after
+    assert env.random_peek() == env.random_peek() == random_after.getrandbits(32)
 
 
 def test_leaves_the_global_stream_alone() -> None:
@@ -138,7 +150,7 @@ def test_environments_in_one_process_keep_their_own_streams() -> None:
 
 def test_threads_take_turns() -> None:
     def episodes(seed: int, results: dict[int, Any]) -> None:
-        env = CybORGEnv()
+        env = CybORGEnv(horizon=1000)
         env.reset(seed=seed)
         results[seed] = [play(env, ACTIONS) for _ in range(5)]
 
@@ -191,99 +203,39 @@ def test_info_names_hosts_and_subnets_not_addresses() -> None:
     expected = {f"{kind} {host}" for kind in ("ExploitRemoteService", "PrivilegeEscalate") for host in HOSTS}
     expected |= {f"DiscoverRemoteSystems {subnet}" for subnet in ("Enterprise", "Operational", "User")}
     assert {info["red_action"] for info in infos} == expected
-    assert {(info["red_action"].split()[0], info["red_success"]) for info in infos} == {
-        ("ExploitRemoteService", 0), ("ExploitRemoteService", 1), ("PrivilegeEscalate", 1), ("DiscoverRemoteSystems", 1),
-    }  # fmt: skip
+    exploits = {info["red_success"] for info in infos if info["red_action"].startswith("Exploit")}
+    others = {info["red_success"] for info in infos if not info["red_action"].startswith("Exploit")}
+    assert (exploits, others) == ({False, True}, {True})
 
 
-def test_sleep_succeeds_unknowably() -> None:
+def test_info_tells_the_reward_by_cause() -> None:
     env = CybORGEnv(red="sleep")
     env.reset()
-    assert env.step(0)[4] == {"red_action": "Sleep", "red_success": 2, "blue_action": "Sleep", "blue_success": 2}
+    state = env.cyborg.environment_controller.state
+    for ident, host in enumerate(["User1", "User2", "User2", "Op_Host0"], start=1):
+        state.sessions["Red"][ident] = stand_in.Session(ident, host, "root", 70 + ident)
+    state.hosts["Op_Server0"].processes.clear()
+    _, reward, _, _, info = env.step(action_index("Restore", "Defender"))
+    causes = {name: info[name] for name in info if name.startswith("reward")}
+    assert causes == {"reward_hosts": -0.3, "reward_service": -10.0, "reward_restore": -1.0}
+    assert reward == -11.3
 
 
-# ---------------------------------------------------------------------------------------------------------- true state
-def test_true_state_at_the_start() -> None:
-    env = CybORGEnv()
-    env.reset(seed=0)
-    truth = env.true_state()
-    expected = np.zeros((), TRUE_STATE)
-    for field in ("red_access", "red_sessions", "red_root_sessions"):
-        expected[field][HOSTS.index("User0")] = 2 if field == "red_access" else 1
-    expected["known_addresses"] = expected["known_names"] = 1 << HOSTS.index("User0")
-    expected["known_subnets"] = 4
-    expected["service_active"] = expected["service_has_process"] = 1
-    for field in TRUE_STATE.names or ():
-        np.testing.assert_array_equal(truth[field], expected[field], err_msg=field)
-
-
-def test_true_state_of_a_network_in_trouble() -> None:
-    env = CybORGEnv(red="sleep")
-    env.reset(seed=0)
-    for action in ("DecoyVsftpd User3", "DecoyVsftpd User3", "DecoyTomcat Enterprise1", "DecoySmss User1"):
-        env.step(ACTION_NAMES.index(action))
-    controller = env.cyborg.environment_controller
-    state = controller.state
-    red, address = state.sessions["Red"], {name: ip for ip, name in state.ip_addresses.items()}
-    for ident, (host, user, pid) in enumerate(
-        [("User3", "pi", 70), ("User3", "root", 71), ("User3", "pi", 72), ("Enterprise1", "vagrant", 73)], start=1
-    ):
-        red[ident] = stand_in.Session(ident, host, user, pid)
-    state.sessions["Blue"][0].sus_pids = {"User3": [70, 71], "User4": [73]}
-    state.hosts["User3"].files += [stand_in.File("cmd.sh"), stand_in.File("cmd.sh")]
-    state.hosts["Enterprise1"].files += [stand_in.File("escalate.exe"), stand_in.File("notes.txt")]
-    server = state.hosts["Op_Server0"]
-    server.processes = [process for process in server.processes if process.name != "OTService"]
-    server.services["OTService"] = {"active": False, "process": None}
-    red[0].ports[address["User3"]] = [25, 80, 443, 80]
-    red[0].ot_service = "OTService"
-    known = controller.agent_interfaces["Red"].action_space
-    known.ip_address[address["User3"]] = known.hostname["Enterprise1"] = True
-    known.subnet[state.subnet_name_to_cidr["Operational"]] = True
-
-    truth = env.true_state()
-    user3, enterprise1, user1 = map(HOSTS.index, ("User3", "Enterprise1", "User1"))
-    assert list(truth.red_access[[user3, enterprise1, user1]]) == [2, 1, 0]
-    assert list(truth.red_sessions[[user3, enterprise1, user1]]) == [3, 1, 0]
-    assert list(truth.red_root_sessions[[user3, enterprise1]]) == [1, 0]
-    assert list(truth.red_removable[[user3, enterprise1]]) == [1, 0]
-    assert list(truth.decoys[[user3, enterprise1, user1]]) == [128, 64, 8]
-    assert list(truth.n_decoys[[user3, enterprise1, user1]]) == [2, 1, 1]
-    assert list(truth.files[[user3, enterprise1, user1]]) == [1, 2, 0]
-    assert (truth.service_down, truth.service_active, truth.service_has_process) == (1, 0, 0)
-    assert truth.red_ports[user3] == sum(1 << PORTS.index(port) for port in (25, 80, 443))
-    assert truth.red_knows_service == 1
-    assert truth.known_addresses == 1 << HOSTS.index("User0") | 1 << user3
-    assert truth.known_names == 1 << HOSTS.index("User0") | 1 << enterprise1
-    assert truth.known_subnets == 2 | 4
-
-
-def test_every_decoy_has_its_bit() -> None:
-    env = CybORGEnv(red="sleep")
-    for bit, decoy in enumerate(stand_in.DECOY_PROCESSES):
-        env.reset()
-        env.step(action_index(decoy, "Defender"))
-        assert env.true_state().decoys[HOSTS.index("Defender")] == 1 << bit
-
-
-def test_writes_into_one_row_only() -> None:
-    env = CybORGEnv()
-    env.reset(seed=2)
-    play(env, ACTIONS)
-    rows = np.frombuffer(bytearray(b"\xff" * (3 * TRUE_STATE.itemsize)), env.true_state_dtype)
-    untouched = rows[0].tobytes()
-    env.write_true_state(rows[1])
-    assert rows[0].tobytes() == rows[2].tobytes() == untouched
-    for field in TRUE_STATE.names or ():
-        np.testing.assert_array_equal(rows[field][1], env.true_state()[field], err_msg=field)
-
-
-def test_a_true_state_does_not_change_later() -> None:
+def test_sleep_does_not_fail() -> None:
     env = CybORGEnv(red="sleep")
     env.reset()
-    before = env.true_state()
-    env.step(action_index("DecoyApache", "User1"))
-    assert not before.decoys.any() and env.true_state().decoys.any()
+    info = env.step(0)[4]
+    assert (info["red_action"], info["red_success"]) == ("Sleep", True)
+    assert (info["blue_action"], info["blue_success"]) == ("Sleep", True)
+    truth = env.true_state()
+    assert (truth.red_success, truth.blue_success) == (UNKNOWN, UNKNOWN)
+
+
+def test_same_keys_and_types_as_the_built_in_world() -> None:
+    env = CybORGEnv()
+    env.reset()
+    info, expected = env.step(0)[4], world_info(INITIAL[0])
+    assert {name: type(value) for name, value in info.items()} == {name: type(v) for name, v in expected.items()}
 
 
 # ------------------------------------------------------------------------------------------- the installed simulator

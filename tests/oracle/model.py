@@ -89,6 +89,7 @@ class ReferenceModel:
         self._green_active = green == "active"
         self._leaderboard = rules == "leaderboard"
         self.stream: Stream
+        self.restarted_services = 0  # how often Remove hit a service; for tests that want to see that path taken
 
     # ------------------------------------------------------------------ episodes
 
@@ -165,6 +166,7 @@ class ReferenceModel:
             if pid in state.decoy_services.values() or (host == Host.OP_SERVER0 and pid == self.service.pid):
                 # A decoy that happens to have the id of a dead shell; services are started again.
                 state.start(self.stream, process.service, process.ports, process.root, process.decoy)
+                self.restarted_services += 1
         if self.compromised[host]:
             self.compromised[host] = Compromised.UNKNOWN
 

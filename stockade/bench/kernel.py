@@ -1,0 +1,266 @@
+"""`stockade bench kernel`: how fast the world is, alone and against the slow model, what it weighs, how it starts.
+
+Cases that are compared run in turns, round by round, so that a busy machine hits all alike; the table shows the median
+of the rounds and their range.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json as jsonlib
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from stockade.bench.stamp import describe, machine_stamp
+from stockade.cage2 import kernel
+from stockade.cage2.actions import N_ACTIONS
+from stockade.cage2.batch import Batch
+from stockade.cage2.config import WorldConfig
+from stockade.cage2.env import CAGE2Env
+from stockade.cage2.state import OBS_SIZE, WORLD, ledger_dtype
+from stockade.cage2.vector import NativeVectorEnv
+
+HORIZON = 100
+_START = """
+import time; begin = time.perf_counter()
+import stockade
+envs = stockade.make_vec(8); envs.reset(seed=0); envs.step(envs.action_space.sample())
+print(time.perf_counter() - begin)
+"""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line of the result: median and range of the rounds."""
+
+    what: str
+    value: float
+    unit: str
+    low: float
+    high: float
+
+
+def _figure(what: str, rounds: list[float], unit: str) -> Figure:
+    return Figure(what, statistics.median(rounds), unit, min(rounds), max(rounds))
+
+
+class Runner:
+    """Steps a batch with actions out of a prepared array; one call is one round of `steps` steps."""
+
+    def __init__(self, config: WorldConfig, n: int, threads: int, steps: int) -> None:
+        """Make the batch and run every entry point once, so that nothing is compiled while the clock runs."""
+        self.n, self.steps = n, steps
+        self.actions = np.random.default_rng(0).integers(0, N_ACTIONS, (steps, n))
+        self.slices = [(n * k // threads, n * (k + 1) // threads) for k in range(threads)]
+        self.batch = Batch(config, n, threads=1)
+        self.out = np.zeros((n, OBS_SIZE), np.uint8), np.zeros(n), np.zeros(n, np.bool_)
+        self.batch.reset(self.out[0], self.batch.seeds(0))
+        self._run(0, n, 1)
+
+    def _run(self, begin: int, end: int, steps: int) -> None:
+        """Episodes with resets over worlds [begin, end)."""
+        records, constants = self.batch.records, self.batch.constants
+        for t in range(steps):
+            kernel.step_batch(*records, *constants, self.actions[t], *self.out, begin, end, True)
+
+    def round(self) -> float:
+        """Steps a second over all threads."""
+        threads = [threading.Thread(target=self._run, args=(*part, self.steps)) for part in self.slices[1:]]
+        begin = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        self._run(*self.slices[0], self.steps)
+        for thread in threads:
+            thread.join()
+        return self.n * self.steps / (time.perf_counter() - begin)
+
+
+@dataclass(frozen=True)
+class KernelBench:
+    """Random actions from a prepared array, 100-step episodes with resets."""
+
+    rounds: int = 7
+    """Rounds of each case."""
+    n_envs: int = 1024
+    """Worlds of a batch."""
+    quick: bool = False
+    """Fewer and shorter rounds, and no measurement of the first start (which compiles for about half a minute)."""
+    json: Path | None = None
+    """Write the figures to this file too."""
+
+    def run(self) -> int:
+        """Measure, print, write."""
+        parts = [self._throughput, self._single, self._true_state, self._snapshot, self._scaling, self._start]
+        figures: list[Figure] = []
+        stamp = machine_stamp()
+        for part in tqdm(parts, desc="bench kernel", unit="part", disable=None):
+            figures += part()
+        print(describe(stamp))
+        width = max(len(f.what) for f in figures)
+        for f in figures:
+            print(f"{f.what:<{width}}  {f.value:>10,.3g} {f.unit:<16} ({f.low:,.3g} to {f.high:,.3g})")
+        if self.json is not None:
+            content = {"bench": "kernel", "stamp": stamp, "figures": [asdict(f) for f in figures]}
+            self.json.write_text(jsonlib.dumps(content, indent=1) + "\n")
+        return 0
+
+    def _in_turns(self, cases: dict[str, Callable[[], float]]) -> dict[str, list[float]]:
+        measured: dict[str, list[float]] = {name: [] for name in cases}
+        for _ in range(3 if self.quick else self.rounds):
+            for name, case in cases.items():
+                measured[name].append(case())
+        return measured
+
+    def _throughput(self) -> list[Figure]:
+        cases: dict[str, Callable[[], float]] = {}
+        steps = 200 if self.quick else 1000
+        for red in ("bline", "meander"):
+            fast = WorldConfig(red, HORIZON)
+            cases[f"{red}, fast, 1 thread"] = Runner(fast, self.n_envs, 1, steps).round
+            cases[f"{red}, fast, 2 threads"] = Runner(fast, self.n_envs, 2, steps).round
+            reference = WorldConfig(red, HORIZON, chance="cyborg")
+            cases[f"{red}, cyborg, 1 thread"] = Runner(reference, self.n_envs, 1, steps // 5).round
+            model = slow_model(red)
+            if model is not None:
+                cases[f"{red}, slow model"] = model
+        measured = self._in_turns(cases)
+        figures = [_figure(name, [r / 1e6 for r in rounds], "million steps/s") for name, rounds in measured.items()]
+        for red in ("bline", "meander"):
+            one, two = measured[f"{red}, fast, 1 thread"], measured[f"{red}, fast, 2 threads"]
+            figures.append(_figure(f"{red}, 2 threads to 1", _ratios(two, one), "times"))
+            if f"{red}, slow model" in measured:
+                figures.append(_figure(f"{red}, fast to slow model", _ratios(one, measured[f"{red}, slow model"]), "times"))
+        if not any("slow model" in name for name in measured):
+            print("the slow model is in tests/oracle: run this in a checkout to compare with it")
+        return figures
+
+    def _single(self) -> list[Figure]:
+        measured = self._in_turns(
+            {
+                "one environment (Gymnasium Env)": lambda: _env_rate(info=True, episodes=self._few(100)),
+                "one environment, info=False": lambda: _env_rate(info=False, episodes=self._few(100)),
+            }
+        )
+        return [_figure(name, [r / 1e3 for r in rounds], "thousand steps/s") for name, rounds in measured.items()]
+
+    def _few(self, count: int) -> int:
+        return count // 5 if self.quick else count
+
+    def _true_state(self) -> list[Figure]:
+        measured = self._in_turns(
+            {
+                "plain": lambda: _vector_rate(self.n_envs, self._few(1000), look=False),
+                "looking": lambda: _vector_rate(self.n_envs, self._few(1000), look=True),
+            }
+        )
+        plain, looking = measured["plain"], measured["looking"]
+        extra = [100 * (a / b - 1) for a, b in zip(plain, looking, strict=True)]
+        return [
+            _figure(f"vector environment, n={self.n_envs}", [r / 1e6 for r in plain], "million steps/s"),
+            _figure("true_state() each step adds", extra, "%"),
+        ]
+
+    def _snapshot(self) -> list[Figure]:
+        figures = []
+        for chance in ("fast", "cyborg"):
+            envs = NativeVectorEnv(16, chance=chance)
+            envs.reset(seed=0)
+            saved = envs.snapshot(3)
+            rounds = self._in_turns({"take": lambda e=envs: _microseconds(lambda: e.snapshot(3)),
+                                     "put": lambda e=envs, s=saved: _microseconds(lambda: e._batch.restore(s, 3))})  # fmt: skip  # type: ignore[misc]
+            figures.append(_figure(f"snapshot of one world, {chance}", rounds["take"], "microseconds"))
+            figures.append(_figure(f"restore of one world, {chance}", rounds["put"], "microseconds"))
+        for chance, size in (("fast", WORLD.itemsize), ("cyborg", WORLD.itemsize + ledger_dtype(HORIZON).itemsize)):
+            figures.append(_figure(f"memory of a world, {chance}", [float(size)], "bytes"))
+        return figures
+
+    def _scaling(self) -> list[Figure]:
+        figures = []
+        for n in (1_000, 10_000, 100_000) if self.quick else (1_000, 10_000, 100_000, 1_000_000):
+            runner = Runner(WorldConfig("bline", HORIZON), n, 1, max(5, 1_000_000 // n))
+            rounds = [1e9 / runner.round() for _ in range(3)]
+            figures.append(_figure(f"a step of a world, n={n:,}", rounds, "nanoseconds"))
+        return figures
+
+    def _start(self) -> list[Figure]:
+        figures = [_figure("start with compiled code cached", [_start_seconds(None) for _ in range(3)], "seconds")]
+        if not self.quick:
+            with tempfile.TemporaryDirectory() as empty:
+                figures.append(_figure("first start, compiling", [_start_seconds(empty)], "seconds"))
+        return figures
+
+
+def _ratios(a: list[float], b: list[float]) -> list[float]:
+    return [x / y for x, y in zip(a, b, strict=True)]
+
+
+def slow_model(red: str) -> Callable[[], float] | None:
+    """Rate of the readable Python model that the tests compare with, if this is a checkout that has it."""
+    try:
+        model_class: Any = importlib.import_module("tests.oracle.model").ReferenceModel
+    except ImportError:
+        return None
+    actions = np.random.default_rng(0).integers(0, N_ACTIONS, HORIZON).tolist()
+    model = model_class(red)
+
+    def rate() -> float:
+        begin = time.perf_counter()
+        for episode in range(20):
+            model.reset(episode)
+            for action in actions:
+                model.step(action)
+        return 20 * HORIZON / (time.perf_counter() - begin)
+
+    return rate
+
+
+def _env_rate(info: bool, episodes: int) -> float:
+    env = CAGE2Env("bline", HORIZON, info=info)
+    env.reset(seed=0)
+    actions = np.random.default_rng(0).integers(0, N_ACTIONS, HORIZON).tolist()
+    begin = time.perf_counter()
+    for _ in range(episodes):
+        env.reset()
+        for action in actions:
+            env.step(action)
+    return episodes * HORIZON / (time.perf_counter() - begin)
+
+
+def _vector_rate(n: int, steps: int, look: bool) -> float:
+    envs = NativeVectorEnv(n, horizon=HORIZON, threads=1)
+    envs.reset(seed=0)
+    actions = np.random.default_rng(0).integers(0, N_ACTIONS, (steps, n))
+    envs.step(actions[0])
+    begin = time.perf_counter()
+    for t in range(steps):
+        envs.step(actions[t])
+        if look:
+            _ = envs.true_state().red_access
+    return n * steps / (time.perf_counter() - begin)
+
+
+def _microseconds(call: Callable[[], Any], times: int = 2000) -> float:
+    begin = time.perf_counter()
+    for _ in range(times):
+        call()
+    return (time.perf_counter() - begin) / times * 1e6
+
+
+def _start_seconds(cache: str | None) -> float:
+    environment = dict(os.environ)
+    if cache is not None:
+        environment["NUMBA_CACHE_DIR"] = cache
+    answer = subprocess.run([sys.executable, "-c", _START], env=environment, capture_output=True, text=True, check=True)
+    return float(answer.stdout)

@@ -1,0 +1,63 @@
+"""What a figure was measured on: machine, versions, commit. Every result file carries it."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from stockade.cage2.batch import available_cores
+
+_PACKAGES = ("stockade", "numpy", "numba", "gymnasium", "torch", "stable-baselines3", "ray")
+
+
+def machine_stamp() -> dict[str, Any]:
+    """Facts to print beside figures. The load tells whether the machine was busy with something else."""
+    return {
+        "cpu": _cpu_name(),
+        "cores": available_cores(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "packages": {name: version for name in _PACKAGES if (version := _version(name))},
+        "commit": _commit(),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "load": round(os.getloadavg()[0], 2),
+    }
+
+
+def describe(stamp: dict[str, Any]) -> str:
+    """One line of it."""
+    versions = ", ".join(f"{name} {version}" for name, version in stamp["packages"].items())
+    return f"{stamp['cores']} cores of {stamp['cpu']}, Python {stamp['python']}, {versions}; load {stamp['load']}"
+
+
+def _cpu_name() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    here = Path(__file__).parent
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(here), "describe", "--always", "--dirty"], capture_output=True, text=True, timeout=5
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() or None

@@ -1,0 +1,59 @@
+"""What a world is made of: one frozen dataclass, checked when it is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stockade.cage2.kernel import SETTINGS
+from stockade.cage2.state import BLINE, MEANDER, MIX, SLEEPING
+
+RED_AGENTS = {"bline": BLINE, "meander": MEANDER, "sleep": SLEEPING, "mix": MIX}
+#: The reference's class names are taken too.
+RED_ALIASES = {"B_lineAgent": "bline", "RedMeanderAgent": "meander", "SleepAgent": "sleep"}
+RULES = ("current", "leaderboard")
+CHANCES = ("fast", "cyborg")
+GREENS = ("sleep", "active")
+
+
+def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name}={value!r} is unknown; take one of {', '.join(map(repr, allowed))}")
+
+
+@dataclass(frozen=True)
+class WorldConfig:
+    """Settings of a world.
+
+    Attributes:
+        red: who attacks: `bline`, `meander`, `sleep`, or `mix` (one of the three, drawn anew each episode).
+        horizon: steps after which an episode is truncated; the challenge has 30, 50 and 100.
+        rules: `current`, or `leaderboard` with which the published scores were made.
+        chance: `fast`, or `cyborg`: seeds give the reference's episodes.
+        green: `sleep` as in the challenge, or `active`.
+    """
+
+    red: str = "bline"
+    horizon: int = 100
+    rules: str = "current"
+    chance: str = "fast"
+    green: str = "sleep"
+
+    def __post_init__(self) -> None:
+        """Check every value, and turn the reference's class names into ours."""
+        if self.red in RED_ALIASES:
+            object.__setattr__(self, "red", RED_ALIASES[self.red])
+        _one_of("red", self.red, (*RED_AGENTS, *RED_ALIASES))
+        _one_of("rules", self.rules, RULES)
+        _one_of("chance", self.chance, CHANCES)
+        _one_of("green", self.green, GREENS)
+        if isinstance(self.horizon, bool) or not isinstance(self.horizon, (int, np.integer)):
+            raise ValueError(f"horizon={self.horizon!r} is not a whole number of steps")
+        if not 1 <= self.horizon <= 1_000_000:
+            raise ValueError(f"horizon={self.horizon} is out of range; take 1 to 1000000 steps")
+
+    def settings(self) -> np.ndarray:
+        """The same for the kernel: one row of SETTINGS."""
+        row = (RED_AGENTS[self.red], self.horizon, self.green == "active", self.rules == "leaderboard")
+        return np.array([row], SETTINGS)

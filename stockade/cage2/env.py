@@ -1,0 +1,156 @@
+"""One world as a Gymnasium environment: `stockade.make()` and `gymnasium.make("stockade/CAGE2-v0")`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.error import ClosedEnvironmentError, ResetNeeded
+
+from stockade.cage2.actions import ACTION_MASK, N_ACTIONS
+from stockade.cage2.batch import Batch, Snapshot
+from stockade.cage2.checks import check_action, check_obs_dtype, check_render_mode
+from stockade.cage2.config import WorldConfig
+from stockade.cage2.info import world_info
+from stockade.cage2.render import render_world
+from stockade.cage2.state import OBS_SIZE, WORLD
+from stockade.cage2.truth import TrueState
+
+
+class CAGE2Env(gymnasium.Env[np.ndarray, int]):
+    """Defend the network of CAGE Challenge 2.
+
+    Observation: Box(0, 1, (52,), uint8), 4 bits a host: activity in the last step, what blue believes of the host.
+    Action: Discrete(145): Sleep, Monitor, then Analyse, Remove, eight decoys, Restore on each of 13 hosts.
+    Reward: at most 0; what red's root sessions, a stopped service and each Restore cost, in steps of 0.1.
+    Termination: never. Truncation: after `horizon` steps.
+    Info: see info.py; with `action_mask=True` also the static mask of actions that can succeed at all.
+
+    Example:
+        >>> import stockade
+        >>> env = stockade.make(red="bline", chance="cyborg")
+        >>> obs, info = env.reset(seed=0)
+        >>> obs, reward, terminated, truncated, info = env.step(0)
+        >>> reward, info["red_action"]
+        (0.0, 'DiscoverRemoteSystems User')
+    """
+
+    metadata = {"render_modes": ["ansi"]}
+    #: For vector environments that carry the true state of worlds between processes.
+    true_state_dtype = WORLD
+
+    def __init__(
+        self,
+        red: str = "bline",
+        horizon: int = 100,
+        rules: str = "current",
+        chance: str = "fast",
+        green: str = "sleep",
+        *,
+        obs_dtype: Any = np.uint8,
+        info: bool = True,
+        action_mask: bool = False,
+        render_mode: str | None = None,
+    ) -> None:
+        """Make a world; see WorldConfig for the first five, the class for the rest."""
+        self.config = WorldConfig(red, horizon, rules, chance, green)
+        self.render_mode = check_render_mode(render_mode)
+        dtype = check_obs_dtype(obs_dtype)
+        self.observation_space = spaces.Box(0, 1, (OBS_SIZE,), dtype.type)
+        self.action_space = spaces.Discrete(N_ACTIONS)
+        self._batch = Batch(self.config, 1, threads=1)
+        self._actions = np.zeros(1, np.int64)
+        self._obs = np.zeros((1, OBS_SIZE), dtype)
+        self._reward = np.zeros(1, np.float64)
+        self._over = np.zeros(1, np.bool_)
+        self._with_info = info
+        self._with_mask = action_mask
+        self._is_reset = False
+        self._closed = False
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Begin an episode. Without a seed the stream of chance goes on; there are no options."""
+        self._check_open()
+        if options:
+            raise ValueError(f"unknown options {sorted(options)}; this environment takes none")
+        seeds = self._batch.seeds(seed)
+        super().reset(seed=seed)
+        if seed is None and not self._is_reset:
+            seeds = self._batch.fresh_seeds()
+        self._batch.reset(self._obs, seeds)
+        self._over[0] = False
+        self._is_reset = True
+        return self._obs[0].copy(), self._mask_info()
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Blue acts, green acts, red acts; then the reward and what blue sees."""
+        self._check_running()
+        if self._over[0]:
+            raise ResetNeeded(f"the episode is over after {self.config.horizon} steps; call reset()")
+        self._actions[0] = check_action(action)
+        self._batch.step(self._actions, self._obs, self._reward, self._over, False)
+        info = self._mask_info()
+        if self._with_info:
+            info.update(world_info(self._batch.worlds[0]))
+        return self._obs[0].copy(), self._reward.item(), False, self._over.item(), info
+
+    def _mask_info(self) -> dict[str, Any]:
+        return {"action_mask": ACTION_MASK} if self._with_mask else {}
+
+    def action_masks(self) -> np.ndarray:
+        """(145,) bool, the static mask under the name that sb3-contrib's MaskablePPO asks for."""
+        return ACTION_MASK.astype(np.bool_)
+
+    # ------------------------------------------------------------------------------------------- looking behind it
+    def true_state(self) -> TrueState:
+        """What is really the case now; arrays without the leading n."""
+        self._check_running()
+        return TrueState.of(self._batch.worlds[0])
+
+    def write_true_state(self, out: np.ndarray) -> None:
+        """Write it as a record of `true_state_dtype`."""
+        out[...] = self._batch.worlds[0]
+
+    def snapshot(self) -> Snapshot:
+        """This moment, chance included."""
+        self._check_running()
+        return self._batch.snapshot()
+
+    def restore(self, snapshot: Snapshot, seed: int | None = None) -> np.ndarray:
+        """Go back to a snapshot, with a new stream of chance if a seed is given; returns what blue sees there."""
+        self._check_open()
+        self._batch.restore(snapshot, seed=seed)
+        self._batch.observe(self._obs)
+        self._over[0] = self._batch.worlds["over"][0]
+        self._is_reset = True
+        return self._obs[0].copy()
+
+    def random_peek(self) -> int:
+        """The next 32 bits of the reference's stream, not drawn; only under `chance="cyborg"`."""
+        self._check_running()
+        return int(self._batch.peek()[0][0])
+
+    def render(self) -> str | None:  # type: ignore[override]
+        """With `render_mode="ansi"` the two tables as text."""
+        self._check_running()
+        if self.render_mode is None:
+            return None
+        return render_world(self._batch.worlds[0], None if self._batch.ledgers is None else self._batch.ledgers[0])
+
+    def close(self) -> None:
+        """Nothing runs on after this; a second call does nothing."""
+        self._closed = True
+        self._batch.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedEnvironmentError("the environment is closed; make a new one")
+
+    def _check_running(self) -> None:
+        self._check_open()
+        if not self._is_reset:
+            raise ResetNeeded("call reset() before anything else")

@@ -1,0 +1,61 @@
+"""The two tables that people of the challenge know: what blue believes, and what is true."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stockade.cage2.scenario import HOSTS, N_HOSTS, SUBNET_OF, SUBNETS
+from stockade.cage2.truth import ACCESS_NAMES, TrueState
+
+_ACTIVITY = {(0, 0): "None", (1, 0): "Scan", (1, 1): "Exploit"}
+_COMPROMISED = {(0, 0): "No", (1, 0): "Unknown", (0, 1): "User", (1, 1): "Privileged"}
+
+
+def addresses(ledger: np.void | None) -> list[str]:
+    """Addresses of the hosts; only the reference's stream draws them."""
+    if ledger is None:
+        return ["-"] * N_HOSTS
+    numbers = [10 << 24 | 16 * int(ledger["subnet_number"][SUBNET_OF[h]]) + int(ledger["host_number"][h])
+               for h in range(N_HOSTS)]  # fmt: skip
+    return [".".join(str(number >> shift & 255) for shift in (24, 16, 8, 0)) for number in numbers]
+
+
+def _table(title: str, header: list[str], rows: list[list[str]]) -> str:
+    widths = [max(len(row[c]) for row in (header, *rows)) for c in range(len(header))]
+    line = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
+
+    def text(row: list[str]) -> str:
+        return "|" + "|".join(f" {cell:<{width}} " for cell, width in zip(row, widths, strict=True)) + "|"
+
+    return "\n".join([title, line, text(header), line, *map(text, rows), line])
+
+
+def render_world(world: np.void, ledger: np.void | None) -> str:
+    """Both tables of one world as text."""
+    bits = [int(b) for b in world["obs"]]
+    truth = TrueState.of(world).to_dict()
+    places = [[SUBNETS[SUBNET_OF[h]], address, HOSTS[h]] for h, address in enumerate(addresses(ledger))]
+    believed = [
+        [*places[h], _ACTIVITY[bits[4 * h], bits[4 * h + 1]], _COMPROMISED[bits[4 * h + 2], bits[4 * h + 3]]]
+        for h in range(N_HOSTS)
+    ]
+    true = []
+    for h, host in enumerate(HOSTS):
+        facts = truth["hosts"][host]
+        access = facts["red_access"].capitalize() if facts["red_access"] != ACCESS_NAMES[2] else "Privileged"
+        decoys = " ".join(name.removeprefix("Decoy") for name in facts["decoys"])
+        known, scanned = str("address" in facts["red_knows"]), str(bool(facts["ports_red_remembers"]))
+        true.append([*places[h], known, scanned, access, decoys, " ".join(facts["files"])])
+    happened = (
+        f"step {truth['time']}: blue {truth['blue_action']} ({truth['blue_success']}), "
+        f"red {truth['red_action']} ({truth['red_success']}), service {truth['operational_service']}, "
+        f"reward {world['reward'] / 10:.1f}"
+    )
+    where = ["Subnet", "IP Address", "Hostname"]
+    return "\n".join(
+        [
+            happened,
+            _table("What blue believes", [*where, "Activity", "Compromised"], believed),
+            _table("What is true", [*where, "Known", "Scanned", "Access", "Decoys", "Files"], true),
+        ]
+    )

@@ -1,0 +1,146 @@
+"""The true state of worlds as named arrays: views of the worlds' own memory, so asking for them costs nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from stockade.cage2.actions import ACTION_NAMES, red_action_name
+from stockade.cage2.scenario import DECOYS, EXPLOITS, FACTS, HOSTS, N_HOSTS, N_SUBNETS, NOBODY, PORTS, SUBNETS
+from stockade.cage2.state import BLINE, MEANDER, SLEEPING
+
+ACCESS_NAMES = ("none", "user", "root")
+SUCCESS_NAMES = ("FALSE", "TRUE", "UNKNOWN")
+RED_NAMES = {SLEEPING: "sleep", BLINE: "bline", MEANDER: "meander"}
+
+
+@dataclass(frozen=True)
+class TrueState:
+    """What is really the case, shapes for n worlds (a single environment's has no leading n).
+
+    On the native backend the arrays are live and read-only: they follow the worlds as these are stepped; `copy()`
+    keeps a moment.
+
+    Attributes:
+        red_access: (n, 13) uint8, red's highest access: 0 none, 1 user, 2 root.
+        red_sessions: (n, 13) uint16, number of red's sessions.
+        red_root_sessions: (n, 13) uint16, of those with root.
+        red_removable: (n, 13) uint16, of those that a Remove would end now.
+        decoys: (n, 13) uint8, bit d: decoy d of scenario.DECOYS is up.
+        n_decoys: (n, 13) uint16, number of decoy processes.
+        files: (n, 13) uint8, 1 a shell's file, 2 an escalation's: what Analyse finds.
+        red_ports: (n, 13) int16, bit p: red remembers port p of scenario.PORTS as open.
+        service_down: (n,) uint8, the operational service is stopped.
+        red_knows_service: (n,) uint8, red could stop it.
+        known_addresses: (n,) int32, known_names: (n,) int32, known_subnets: (n,) int32: bit masks of what red knows.
+        red: (n,) uint8, who attacks: 0 sleep, 1 bline, 2 meander.
+        red_type, red_target, red_success: (n,) int8, red's last action (actions.RED_TYPES, RED_TARGETS).
+        exploit: (n,) int8, the exploit it used (scenario.EXPLOITS). detected: 1 blue saw the shell, 0 not, -1 no shell.
+        blue_action: (n,) int16, blue_success: (n,) int8: blue's last action.
+        green_target: (n,) int8, the host that green scanned, or -1.
+        time: (n,) int32, steps of this episode so far.
+    """
+
+    red_access: np.ndarray
+    red_sessions: np.ndarray
+    red_root_sessions: np.ndarray
+    red_removable: np.ndarray
+    decoys: np.ndarray
+    n_decoys: np.ndarray
+    files: np.ndarray
+    red_ports: np.ndarray
+    service_down: np.ndarray
+    red_knows_service: np.ndarray
+    known_addresses: np.ndarray
+    known_names: np.ndarray
+    known_subnets: np.ndarray
+    red: np.ndarray
+    red_type: np.ndarray
+    red_target: np.ndarray
+    red_success: np.ndarray
+    exploit: np.ndarray
+    detected: np.ndarray
+    blue_action: np.ndarray
+    blue_success: np.ndarray
+    green_target: np.ndarray
+    time: np.ndarray
+
+    @classmethod
+    def of(cls, worlds: np.ndarray) -> TrueState:
+        """Views of a structured array of worlds, or of one world out of it."""
+        views = {}
+        for field in fields(cls):
+            view = np.asarray(worlds[field.name]).view()
+            view.flags.writeable = False
+            views[field.name] = view
+        return cls(**views)
+
+    def copy(self) -> TrueState:
+        """The same, no longer live."""
+        return TrueState(**{field.name: getattr(self, field.name).copy() for field in fields(self)})
+
+    @property
+    def red_knows_address(self) -> np.ndarray:
+        """(n, 13) bool."""
+        return _bits(self.known_addresses, N_HOSTS)
+
+    @property
+    def red_knows_name(self) -> np.ndarray:
+        """(n, 13) bool: red has been on the host."""
+        return _bits(self.known_names, N_HOSTS)
+
+    @property
+    def red_knows_subnet(self) -> np.ndarray:
+        """(n, 3) bool."""
+        return _bits(self.known_subnets, N_SUBNETS)
+
+    @property
+    def red_scanned(self) -> np.ndarray:
+        """(n, 13) bool: red remembers ports of the host."""
+        return self.red_ports != 0
+
+    def to_dict(self, i: int | None = None) -> dict[str, Any]:
+        """World i for a person: who is where, what stands and lies on each host, what happened last."""
+
+        def read(name: str) -> Any:
+            value = getattr(self, name)
+            return value if i is None else value[i]
+
+        hosts = {}
+        for h, name in enumerate(HOSTS):
+            known = {"address": read("red_knows_address")[h], "name": read("red_knows_name")[h]}
+            hosts[name] = {
+                "red_access": ACCESS_NAMES[read("red_access")[h]],
+                "red_sessions": int(read("red_sessions")[h]),
+                "red_root_sessions": int(read("red_root_sessions")[h]),
+                "red_removable": int(read("red_removable")[h]),
+                "decoys": [decoy.name for d, decoy in enumerate(DECOYS) if read("decoys")[h] >> d & 1],
+                "files": _file_names(int(read("files")[h]), FACTS[name].os),
+                "red_knows": [fact for fact, is_known in known.items() if is_known],
+                "ports_red_remembers": [port for p, port in enumerate(PORTS) if read("red_ports")[h] >> p & 1],
+            }
+        green = int(read("green_target"))
+        return {
+            "time": int(read("time")),
+            "red_agent": RED_NAMES[int(read("red"))],
+            "operational_service": "down" if read("service_down") else "up",
+            "subnets_known_to_red": [net for s, net in enumerate(SUBNETS) if read("red_knows_subnet")[s]],
+            "blue_action": ACTION_NAMES[int(read("blue_action"))],
+            "blue_success": SUCCESS_NAMES[int(read("blue_success"))],
+            "green_scans": None if green == NOBODY else HOSTS[green],
+            "red_action": red_action_name(int(read("red_type")), int(read("red_target"))),
+            "red_success": SUCCESS_NAMES[int(read("red_success"))],
+            "exploit": EXPLOITS[int(read("exploit"))].name,
+            "hosts": hosts,
+        }
+
+
+def _bits(masks: np.ndarray, count: int) -> np.ndarray:
+    return (np.asarray(masks)[..., None] >> np.arange(count) & 1).astype(np.bool_)
+
+
+def _file_names(files: int, os: str) -> list[str]:
+    ending = "exe" if os == "W" else "sh"
+    return [f"{name}.{ending}" for mask, name in ((1, "cmd"), (2, "escalate")) if files & mask]

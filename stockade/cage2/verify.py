@@ -1,0 +1,239 @@
+"""Replays recorded episodes of the reference under `chance="cyborg"` and compares everything after every step.
+
+trace file -> all its episodes as one batch -> step by step: expected arrays of the file against the batch's own
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stockade.cage2.actions import ACTION_NAMES, N_ACTIONS
+from stockade.cage2.batch import Batch
+from stockade.cage2.config import WorldConfig
+from stockade.cage2.scenario import HOSTS, N_HOSTS
+from stockade.cage2.state import OBS_SIZE
+
+GREEN_AGENTS = {"SleepAgent": "sleep", "GreenAgent": "active"}
+#: Arrays of the trace that are known after the reset and after each step: (episodes, steps + 1, ...).
+STATE_FIELDS = ("obs", "red_priv", "red_sessions", "decoys", "files", "ot", "rng_peek")
+#: Arrays of what happened in a step: (episodes, steps).
+STEP_FIELDS = ("reward", "red_type", "red_target", "red_success", "exploit", "detect", "blue_success")
+#: Compared where the file has them.
+OPTIONAL_STATE_FIELDS = (
+    "red_root_sessions", "red_removable", "n_decoys", "red_ports", "red_subnets", "n_eph_ports", "rng_words",
+)  # fmt: skip
+OPTIONAL_STEP_FIELDS = ("green_target",)
+INPUT_FIELDS = ("seed", "blue_action", "valid_steps", "meta")
+
+
+class TraceError(ValueError):
+    """A file that is no trace, is damaged, or lacks a field."""
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Where the simulator and the record differ first. `step` is -1 for the state after the reset."""
+
+    file: str
+    episode: int
+    seed: int
+    step: int
+    field: str
+    expected: Any
+    got: Any
+    action: str
+
+    def __str__(self) -> str:
+        """Explain it."""
+        when = "after the reset" if self.step < 0 else f"in step {self.step} (blue: {self.action})"
+        return (
+            f"first mismatch: {self.file}, episode {self.episode} (seed {self.seed}), {when}: {self.field}\n"
+            f"  expected {self.expected}\n  got      {self.got}"
+        )
+
+
+@dataclass(frozen=True)
+class FileReport:
+    """What came out for one file. A mismatch is one field of one step of one episode."""
+
+    file: str
+    steps: int
+    mismatches: int
+    first: Mismatch | None
+
+
+# ------------------------------------------------------------------------------------------------------ reading traces
+@dataclass(frozen=True)
+class Trace:
+    """A recorded file, checked."""
+
+    name: str
+    config: WorldConfig
+    arrays: dict[str, np.ndarray]
+
+    @property
+    def episodes(self) -> int:
+        """Number of recorded episodes."""
+        return len(self.arrays["seed"])
+
+    @property
+    def horizon(self) -> int:
+        """Steps of each."""
+        return int(self.arrays["blue_action"].shape[1])
+
+
+def find_traces(paths: Iterable[str | Path]) -> list[Path]:
+    """Files as they are, and all .npz files below folders."""
+    found: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            inside = sorted(path.rglob("*.npz"))
+            if not inside:
+                raise TraceError(f"{path}: there is no .npz file in this folder")
+            found += inside
+        elif path.exists():
+            found.append(path)
+        else:
+            raise TraceError(f"{path}: no such file or folder")
+    if not found:
+        raise TraceError("name at least one trace file (.npz) or a folder with such files")
+    return found
+
+
+def load_trace(path: Path) -> Trace:
+    """Read and check a trace file."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, AttributeError) as error:
+        raise TraceError(f"{path}: cannot be read as a trace, it may be truncated or no .npz file ({error})") from error
+    missing = [name for name in (*INPUT_FIELDS, *STATE_FIELDS, *STEP_FIELDS) if name not in arrays]
+    if missing:
+        raise TraceError(f"{path}: lacks the field{'s' * (len(missing) > 1)} {', '.join(missing)}")
+    _check_shapes(path, arrays)
+    return Trace(path.name, _config_of(path, arrays), arrays)
+
+
+def _check_shapes(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    actions = arrays["blue_action"]
+    if actions.ndim != 2 or not actions.size:
+        raise TraceError(f"{path}: blue_action has shape {actions.shape}; expected (episodes, steps)")
+    episodes, steps = actions.shape
+    per_host = {"obs": (OBS_SIZE,)} | {
+        name: (N_HOSTS,)
+        for name in ("red_priv", "red_sessions", "decoys", "files", "red_root_sessions", "red_removable", "n_decoys",
+                     "red_ports", "n_eph_ports")
+    }  # fmt: skip
+    expected: dict[str, tuple[int, ...]] = {"seed": (episodes,), "valid_steps": (episodes,)}
+    expected |= {name: (episodes, steps + 1, *per_host.get(name, ())) for name in STATE_FIELDS + OPTIONAL_STATE_FIELDS}
+    expected |= {name: (episodes, steps) for name in STEP_FIELDS + OPTIONAL_STEP_FIELDS}
+    for name, shape in expected.items():
+        if name in arrays and arrays[name].shape != shape:
+            raise TraceError(f"{path}: {name} has shape {arrays[name].shape}; expected {shape}")
+    if actions.dtype.kind not in "iu" or actions.min() < 0 or actions.max() >= N_ACTIONS:
+        raise TraceError(f"{path}: blue_action holds values outside 0..{N_ACTIONS - 1}")
+
+
+def _config_of(path: Path, arrays: dict[str, np.ndarray]) -> WorldConfig:
+    try:
+        meta = json.loads(str(arrays["meta"]))
+        red, green, rules = meta["red"], meta.get("green", "SleepAgent"), meta.get("rules", "current")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise TraceError(f"{path}: meta is not JSON that names the red agent ({error!r})") from error
+    if green not in GREEN_AGENTS:
+        raise TraceError(f"{path}: meta names the green agent {green!r}; known are {', '.join(GREEN_AGENTS)}")
+    try:
+        return WorldConfig(red, arrays["blue_action"].shape[1], rules, "cyborg", GREEN_AGENTS[green])
+    except ValueError as error:
+        raise TraceError(f"{path}: meta is not usable: {error}") from error
+
+
+# ----------------------------------------------------------------------------------------------------------- comparing
+def verify_file(path: Path) -> FileReport:
+    """Replay one trace file."""
+    trace = load_trace(path)
+    mismatches, first = 0, None
+    for step, field, expected, got in _replay(trace):
+        live = trace.arrays["valid_steps"] > step
+        differ = (expected != got) & live.reshape(-1, *(1,) * (expected.ndim - 1))
+        if not differ.any():
+            continue
+        episodes = np.flatnonzero(differ.reshape(len(live), -1).any(axis=1))
+        mismatches += len(episodes)
+        if first is None:
+            first = _explain(trace, step, field, expected, got, int(episodes[0]))
+    return FileReport(trace.name, int(trace.arrays["valid_steps"].sum()), mismatches, first)
+
+
+def _replay(trace: Trace) -> Iterator[tuple[int, str, np.ndarray, np.ndarray]]:
+    """Yield (step, field, expected, got) for all episodes at once; step -1 is the reset."""
+    batch = Batch(trace.config, trace.episodes, threads=1)
+    arrays = trace.arrays
+    obs = np.zeros((trace.episodes, OBS_SIZE), np.uint8)
+    reward, over = np.zeros(trace.episodes), np.zeros(trace.episodes, np.bool_)
+    actions = arrays["blue_action"].astype(np.int64)
+    state_fields = [*STATE_FIELDS, *(name for name in OPTIONAL_STATE_FIELDS if name in arrays)]
+    step_fields = [*STEP_FIELDS, *(name for name in OPTIONAL_STEP_FIELDS if name in arrays)]
+    batch.reset(obs, batch.seeds([int(seed) for seed in arrays["seed"]]))
+    drawn_before = np.zeros(trace.episodes, np.int64)
+    for step in range(-1, trace.horizon):
+        if step >= 0:
+            batch.step(actions[:, step], obs, reward, over, False)
+            happened = _what_happened(batch, reward)
+            for field in step_fields:
+                yield step, field, arrays[field][:, step], happened[field]
+        state, drawn = _what_is(batch, obs)
+        state["rng_words"] = drawn - drawn_before
+        drawn_before = drawn
+        for field in state_fields:
+            yield step, field, arrays[field][:, step + 1], state[field]
+
+
+def _what_happened(batch: Batch, reward: np.ndarray) -> dict[str, np.ndarray]:
+    worlds = batch.worlds
+    names = ("red_type", "red_target", "red_success", "exploit", "blue_success", "green_target")
+    return {"reward": reward, "detect": worlds["detected"], **{name: worlds[name] for name in names}}
+
+
+def _what_is(batch: Batch, obs: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    worlds = batch.worlds
+    assert batch.ledgers is not None  # chance is cyborg
+    peeks, drawn = batch.peek()
+    service = (
+        worlds["service_down"] | worlds["service_active"] << 1 | worlds["service_has_process"] << 2
+        | worlds["red_knows_service"] << 3
+    )  # fmt: skip
+    names = ("red_sessions", "red_root_sessions", "red_removable", "decoys", "n_decoys", "files", "red_ports")
+    state = {name: worlds[name] for name in names}
+    state |= {
+        "obs": obs,
+        "red_priv": worlds["red_access"],
+        "ot": service,
+        "red_subnets": worlds["known_subnets"],
+        "rng_peek": peeks,
+        "n_eph_ports": batch.ledgers["n_ports"],
+    }
+    return state, drawn
+
+
+def _explain(
+    trace: Trace, step: int, field: str, expected: np.ndarray, got: np.ndarray, episode: int
+) -> Mismatch:
+    want, have = expected[episode], got[episode]
+    where = field
+    if want.ndim == 1:
+        place = int(np.flatnonzero(want != have)[0])
+        host = HOSTS[place // 4 if field == "obs" else place]
+        where = f"{field}[{place}] ({host})"
+        want, have = want[place], have[place]
+    action = "" if step < 0 else ACTION_NAMES[trace.arrays["blue_action"][episode, step]]
+    seed = int(trace.arrays["seed"][episode])
+    return Mismatch(trace.name, episode, seed, step, where, want.item(), have.item(), action)

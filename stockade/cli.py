@@ -1,0 +1,86 @@
+"""The command `stockade`: one subcommand a job, its flags made of a dataclass."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from stockade.bench.kernel import KernelBench
+from stockade.cage2.verify import TraceError, find_traces, verify_file
+
+_UserError = (TraceError,)
+
+
+def _write_json(path: Path | None, content: object) -> None:
+    if path is not None:
+        path.write_text(jsonlib.dumps(content, indent=1) + "\n")
+
+
+@dataclass(frozen=True)
+class Verify:
+    """Replay recorded traces of the reference and compare everything after every step."""
+
+    paths: tyro.conf.Positional[tuple[Path, ...]]
+    """Trace files (.npz), or folders with such files."""
+    json: Path | None = None
+    """Write the result to this file too."""
+
+    def run(self) -> int:
+        """Print a line a file; exit code 1 if anything differs."""
+        files = find_traces(self.paths)
+        width = max(len(path.name) for path in files)
+        reports = []
+        for path in files:
+            report = verify_file(path)
+            reports.append(report)
+            verdict = "equal" if not report.mismatches else f"{report.mismatches} mismatches"
+            print(f"{report.file:<{width}}  {report.steps:>6} steps  {verdict}", flush=True)
+        steps, mismatches = (sum(getattr(r, what) for r in reports) for what in ("steps", "mismatches"))
+        first = next((report.first for report in reports if report.first), None)
+        if first:
+            print(first)
+        _write_json(self.json, {"steps": steps, "mismatches": mismatches, "files": [asdict(r) for r in reports]})
+        print(f"{steps} steps, {len(files)} files, {mismatches} mismatches")
+        return 1 if mismatches else 0
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measure."""
+
+    what: Annotated[
+        Annotated[KernelBench, tyro.conf.subcommand("kernel", description="The world's speed, memory and start.")],
+        tyro.conf.arg(name=""),
+    ]
+
+    def run(self) -> int:
+        """Run the chosen measurement."""
+        return self.what.run()
+
+
+Command = (
+    Annotated[Verify, tyro.conf.subcommand("verify")] | Annotated[Bench, tyro.conf.subcommand("bench")]
+)  # fmt: skip
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point. Exit codes: 0 fine, 1 the answer is no, 2 the input cannot be used, 130 interrupted."""
+    command = tyro.cli(Command, args=arguments, prog="stockade", description=__doc__)  # type: ignore[call-overload]
+    try:
+        code = command.run()
+    except _UserError as error:
+        print(f"stockade: {error}", file=sys.stderr)
+        code = 2
+    except KeyboardInterrupt:
+        print("stockade: interrupted", file=sys.stderr)
+        code = 130
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,380 @@
+"""A slice of environments in one process: actions -> step, autoreset -> rows of arrays; infos and failures returned.
+
+This is the only place where environments are stepped, for every backend: `serial` holds one slice of all environments,
+the process backends hold one in each worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from stockade.vector.errors import NonFiniteError, UnsupportedFeatureError
+from stockade.vector.layout import Buffers, Layout, RowReader, check_shape, copied, leaves, row_writer
+from stockade.vector.outcome import Failure, Outcome
+
+TruthRule = Literal["every_step", "episode_end"] | int | None
+"""When the cached true state of an environment is refreshed; None: only when asked for."""
+
+RUNNING, RESET_OWED, LOST, FAILED = range(4)
+"""State of one environment. LOST: its episode went down with an earlier worker and must be reported as truncated."""
+
+
+@dataclass(frozen=True)
+class SliceConfig:
+    """How a slice treats its environments.
+
+    Attributes:
+        autoreset_mode: Gymnasium's mode.
+        check_finite: refuse NaN and infinity in rewards and float observations.
+        true_states: when cached true states are refreshed.
+    """
+
+    autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP
+    check_finite: bool = True
+    true_states: TruthRule = None
+
+
+@dataclass(frozen=True)
+class Inheritance:
+    """What the slice of a replaced worker takes over, by environment.
+
+    Attributes:
+        owed: whether the lost environment was about to be reset anyway.
+        seeds: for the first reset.
+        results: the arrays as they were last seen (see `Buffers.results`), for a slice without shared memory.
+    """
+
+    owed: Sequence[bool]
+    seeds: Sequence[int | None]
+    results: tuple[Any, ...] | None = None
+
+
+def build_environments(factory: Callable[[], gymnasium.Env[Any, Any]], count: int) -> list[gymnasium.Env[Any, Any]]:
+    """Build `count` environments; if one fails, close those that exist."""
+    environments: list[gymnasium.Env[Any, Any]] = []
+    try:
+        for _ in range(count):
+            environments.append(factory())
+            first, latest = environments[0], environments[-1]
+            if (latest.observation_space, latest.action_space) != (first.observation_space, first.action_space):
+                raise ValueError(f"the factory gives environments with different spaces: {first} and {latest}")
+    except BaseException:
+        for environment in environments:
+            environment.close()
+        raise
+    return environments
+
+
+def layout_of(environment: gymnasium.Env[Any, Any]) -> Layout:
+    """The arrays that environments like this one need."""
+    dtype = getattr(environment.unwrapped, "true_state_dtype", None)
+    typed = dtype is not None and hasattr(environment.unwrapped, "write_true_state")
+    return Layout(environment.observation_space, environment.action_space, np.dtype(dtype) if typed else None)
+
+
+class EnvSlice:
+    """Some environments, stepped one after the other.
+
+    Args:
+        environments: the environments.
+        first: global id of the first one; the others follow.
+        buffers: their rows.
+        config: see `SliceConfig`.
+        inheritance: given if this slice takes the place of one that died.
+    """
+
+    def __init__(
+        self,
+        environments: Sequence[gymnasium.Env[Any, Any]],
+        first: int,
+        buffers: Buffers,
+        config: SliceConfig,
+        inheritance: Inheritance | None = None,
+    ) -> None:
+        count = len(environments)
+        self.environments = environments
+        self.first = first
+        self.buffers = buffers
+        self.config = config
+        self.seeds: list[int | None] = [None] * count
+        self._steps = [0] * count
+        self._state = [RUNNING] * count
+        self._next_seed: list[int | None] = [None] * count
+        if inheritance is not None:
+            self._state = [RESET_OWED if owed else LOST for owed in inheritance.owed]
+            self._next_seed = list(inheritance.seeds)
+        self._space = environments[0].observation_space
+        self._step = [environment.step for environment in environments]
+        self._write = row_writer(self._space, buffers.observations)
+        self._observation_reader = RowReader(self._space)
+        self.action_reader = RowReader(environments[0].action_space)
+        self._float_leaves = [leaf.of(buffers.observations) for leaf in leaves(self._space) if leaf.dtype.kind == "f"]
+        self._rewards, self._terminated, self._truncated = buffers.rewards, buffers.terminated, buffers.truncated
+        self._truths: list[tuple[int, Any]] = []
+        self._records = None if buffers.truth is None else [buffers.truth[i] for i in range(count)]
+        rule = config.true_states
+        self._refresh_every = 1 if rule == "every_step" else rule if isinstance(rule, int) else 0
+        self._refresh_at_end = rule == "episode_end"
+        self._ages = self._refresh_every > 1 or self._refresh_at_end
+
+    # Stepping
+
+    def step(self, actions: Iterable[Any]) -> Outcome:
+        """Advance every environment by one action."""
+        outcome = Outcome()
+        infos, first, advance = outcome.infos, self.first, self._advance
+        if self._ages:
+            self.buffers.age[self.buffers.age >= 0] += 1
+        for i, action in enumerate(actions):
+            try:
+                info = advance(i, action)
+            except Exception as exception:
+                self._fail(i, exception, "step", action, outcome)
+                continue
+            if info:
+                infos.append((first + i, info))
+        if self.config.check_finite:
+            self._check_all_finite(outcome)
+        self._hand_over_truths(outcome)
+        return outcome
+
+    def step_one(self, i: int, action: Any) -> Outcome:
+        """Advance environment i of this slice alone."""
+        outcome = Outcome()
+        if self._ages and self.buffers.age[i] >= 0:
+            self.buffers.age[i] += 1
+        try:
+            info = self._advance(i, action)
+            if self.config.check_finite:
+                self._check_finite(i)
+        except Exception as exception:
+            self._fail(i, exception, "step", action, outcome)
+        else:
+            if info:
+                outcome.infos.append((self.first + i, info))
+        self._hand_over_truths(outcome)
+        return outcome
+
+    def _advance(self, i: int, action: Any) -> dict[str, Any]:
+        """One step, or what is due in its place; writes row i, returns the info."""
+        if self._state[i]:
+            return self._settle(i)
+        observation, reward, terminated, truncated, info = self._step[i](action)
+        self._write(i, observation)
+        self._rewards[i] = reward
+        self._terminated[i] = terminated
+        self._truncated[i] = truncated
+        self._steps[i] = steps = self._steps[i] + 1
+        if terminated or truncated:
+            return self._end_episode(i, observation, info)
+        if self._refresh_every and steps % self._refresh_every == 0:
+            self._refresh_truth(i)
+        return info
+
+    def _end_episode(self, i: int, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
+        """An episode is over: remember it, or reset at once, as the mode says."""
+        if self._refresh_every or self._refresh_at_end:
+            self._refresh_truth(i)
+        if self.config.autoreset_mode is not AutoresetMode.SAME_STEP:
+            if self.config.autoreset_mode is AutoresetMode.NEXT_STEP:
+                self._state[i] = RESET_OWED
+            return info
+        final = copied(observation)  # some environments reuse their observation
+        if self.config.check_finite:
+            self._check_finite(i)
+        return {"final_obs": final, "final_info": info, **self._reset(i, None, None)}
+
+    def _settle(self, i: int) -> dict[str, Any]:
+        """Instead of a step: the reset that is owed, or the end of an episode that was lost."""
+        if self._state[i] == FAILED:
+            raise RuntimeError("this environment failed before and has not been reset")
+        lost = self._state[i] == LOST
+        self._rewards[i] = 0.0
+        self._terminated[i] = False
+        self._truncated[i] = lost
+        if not lost:
+            return self._reset(i, None, None)
+        marked: dict[str, Any] = {"worker_restarted": True}
+        mode = self.config.autoreset_mode
+        if mode is AutoresetMode.SAME_STEP:
+            last = self._observation_reader.one(self.buffers.observations, i)
+            return {"final_obs": last, "final_info": marked, **self._reset(i, None, None), **marked}
+        self._state[i] = RESET_OWED
+        return marked
+
+    # Resetting
+
+    def reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None, mask: Sequence[bool]) -> Outcome:
+        """Reset the environments of the mask."""
+        outcome = Outcome()
+        for i, (seed, chosen) in enumerate(zip(seeds, mask, strict=True)):
+            if not chosen:
+                continue
+            self._rewards[i], self._terminated[i], self._truncated[i] = 0.0, False, False
+            try:
+                info = self._reset(i, seed, options)
+                if self.config.check_finite:
+                    self._check_finite(i)
+            except Exception as exception:
+                self._fail(i, exception, "reset", None, outcome)
+                continue
+            if info:
+                outcome.infos.append((self.first + i, info))
+        self._hand_over_truths(outcome)
+        return outcome
+
+    def reset_one(self, i: int, seed: int | None, options: dict[str, Any] | None) -> Outcome:
+        """Reset environment i of this slice alone."""
+        mask = [False] * len(self.environments)
+        mask[i] = True
+        return self.reset([seed] * len(mask), options, mask)
+
+    def _reset(self, i: int, seed: int | None, options: dict[str, Any] | None) -> dict[str, Any]:
+        """Reset one environment and write its observation. Autoreset passes neither seed nor options, as Gymnasium does."""
+        if seed is None:
+            seed = self._next_seed[i]
+        self._next_seed[i] = None
+        environment = self.environments[i]
+        if seed is None and options is None:
+            observation, info = environment.reset()
+        else:
+            observation, info = environment.reset(seed=seed, options=options)
+        if seed is not None:
+            self.seeds[i] = seed
+        check_shape(self._space, observation)
+        self._write(i, observation)
+        self._steps[i] = 0
+        self._state[i] = RUNNING
+        if self._refresh_every:
+            self._refresh_truth(i)
+        return info
+
+    # True states
+
+    def _refresh_truth(self, i: int) -> None:
+        world: Any = self.environments[i].unwrapped
+        if self._records is None:
+            self._truths.append((self.first + i, _true_state_of(world)))
+        else:
+            world.write_true_state(self._records[i])
+        self.buffers.age[i] = 0
+
+    def refresh_truths(self) -> Outcome:
+        """Fetch the true state of every environment now."""
+        outcome = Outcome()
+        for i in range(len(self.environments)):
+            try:
+                self._refresh_truth(i)
+            except Exception as exception:
+                self._fail(i, exception, "true_state", None, outcome)
+        self._hand_over_truths(outcome)
+        return outcome
+
+    def _hand_over_truths(self, outcome: Outcome) -> None:
+        if self._truths:
+            outcome.truths, self._truths = self._truths, []
+
+    # Other calls
+
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
+        """Call a method, or read an attribute, of every environment."""
+        outcome = Outcome()
+        for i, environment in enumerate(self.environments):
+            try:
+                value = environment.get_wrapper_attr(name)
+                outcome.values.append(value(*args, **kwargs) if callable(value) else value)
+            except Exception as exception:
+                outcome.values.append(None)
+                self._fail(i, exception, name, None, outcome, broken=False)
+        return outcome
+
+    def set_attr(self, name: str, values: Sequence[Any]) -> Outcome:
+        """Set an attribute of every environment."""
+        outcome = Outcome()
+        for i, (environment, value) in enumerate(zip(self.environments, values, strict=True)):
+            try:
+                environment.set_wrapper_attr(name, value)
+            except Exception as exception:
+                self._fail(i, exception, f"set_attr({name!r})", None, outcome, broken=False)
+        return outcome
+
+    def snapshot(self) -> Outcome:
+        """The state of every environment: (its own snapshot, steps, state of autoreset, seed)."""
+        outcome = Outcome()
+        for i, environment in enumerate(self.environments):
+            try:
+                state = _method(environment.unwrapped, "snapshot")()
+                outcome.values.append((state, self._steps[i], self._state[i], self.seeds[i]))
+            except Exception as exception:
+                self._fail(i, exception, "snapshot", None, outcome, broken=False)
+        return outcome
+
+    def restore(self, states: Sequence[tuple[Any, int, int, int | None]]) -> Outcome:
+        """Bring every environment back to a state that `snapshot` gave."""
+        outcome = Outcome()
+        for i, (state, steps, autoreset, seed) in enumerate(states):
+            try:
+                _method(self.environments[i].unwrapped, "restore")(state)
+                self._steps[i], self._state[i], self.seeds[i] = steps, autoreset, seed
+            except Exception as exception:
+                self._fail(i, exception, "restore", None, outcome, broken=True)
+        return outcome
+
+    def close(self) -> Outcome:
+        """Close every environment."""
+        outcome = Outcome()
+        for i, environment in enumerate(self.environments):
+            try:
+                environment.close()
+            except Exception as exception:
+                self._fail(i, exception, "close", None, outcome)
+        return outcome
+
+    # Trouble
+
+    def _fail(
+        self, i: int, exception: Exception, during: str, action: Any, outcome: Outcome, broken: bool = True
+    ) -> None:
+        if broken:
+            self._state[i] = FAILED
+            self._rewards[i], self._terminated[i], self._truncated[i] = 0.0, False, False
+        if isinstance(action, np.ndarray):
+            action = action.copy()
+        failure = Failure.of(exception, self.first + i, during, action, self.seeds[i], self._steps[i])
+        outcome.failures.append(failure)
+
+    def _check_all_finite(self, outcome: Outcome) -> None:
+        """One look at all rows; only if something is wrong, a look at each."""
+        if np.isfinite(self._rewards).all() and all(np.isfinite(array).all() for array in self._float_leaves):
+            return
+        for i in range(len(self.environments)):
+            if self._state[i] != FAILED:
+                try:
+                    self._check_finite(i)
+                except NonFiniteError as error:
+                    outcome.infos = [pair for pair in outcome.infos if pair[0] != self.first + i]
+                    self._fail(i, error, "step", None, outcome)
+
+    def _check_finite(self, i: int) -> None:
+        if not np.isfinite(self._rewards[i]):
+            raise NonFiniteError(self.first + i, self._steps[i], "reward")
+        if not all(np.isfinite(array[i]).all() for array in self._float_leaves):
+            raise NonFiniteError(self.first + i, self._steps[i], "observation")
+
+
+def _method(world: Any, name: str) -> Callable[..., Any]:
+    method = getattr(world, name, None)
+    if method is None:
+        raise UnsupportedFeatureError(f"{type(world).__name__} has no method {name}()")
+    found: Callable[..., Any] = method
+    return found
+
+
+def _true_state_of(world: Any) -> Any:
+    return _method(world, "true_state")()
