@@ -11,9 +11,9 @@ from typing import Annotated
 import tyro
 
 from stockade.bench.kernel import KernelBench
-from stockade.cage2.verify import TraceError, find_traces, verify_file
+from stockade.cage2.verify import find_traces, verify_file
 
-_UserError = (TraceError,)
+_UserError = (ValueError,)
 
 
 def _write_json(path: Path | None, content: object) -> None:
@@ -70,7 +70,7 @@ Command = (
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point. Exit codes: 0 fine, 1 the answer is no, 2 the input cannot be used, 130 interrupted."""
-    command = tyro.cli(Command, args=arguments, prog="stockade", description=__doc__)  # type: ignore[call-overload]
+    command = tyro.cli(Command, args=arguments, prog="stockade", description=__doc__)
     try:
         code = command.run()
     except _UserError as error:

@@ -6,7 +6,9 @@ of the rounds and their range.
 
 from __future__ import annotations
 
+import functools
 import importlib
+import importlib.util
 import json as jsonlib
 import os
 import statistics
@@ -27,8 +29,9 @@ from stockade.bench.stamp import describe, machine_stamp
 from stockade.cage2 import kernel
 from stockade.cage2.actions import N_ACTIONS
 from stockade.cage2.batch import Batch
-from stockade.cage2.config import WorldConfig
+from stockade.cage2.config import RED_ALIASES, WorldConfig
 from stockade.cage2.env import CAGE2Env
+from stockade.cage2.observe import observation_words
 from stockade.cage2.state import OBS_SIZE, WORLD, ledger_dtype
 from stockade.cage2.vector import NativeVectorEnv
 
@@ -72,8 +75,9 @@ class Runner:
     def _run(self, begin: int, end: int, steps: int) -> None:
         """Episodes with resets over worlds [begin, end)."""
         records, constants = self.batch.records, self.batch.constants
+        obs, *out = self.out
         for t in range(steps):
-            kernel.step_batch(*records, *constants, self.actions[t], *self.out, begin, end, True)
+            kernel.step_batch(*records, *constants, self.actions[t], observation_words(obs), *out, begin, end, True)
 
     def round(self) -> float:
         """Steps a second over all threads."""
@@ -97,6 +101,9 @@ class KernelBench:
     """Worlds of a batch."""
     quick: bool = False
     """Fewer and shorter rounds, and no measurement of the first start (which compiles for about half a minute)."""
+    model: Path | None = None
+    """Compare with this slow model: a Python file with `Env(red)`, `reset(seed)`, `step(action)`, where red is the
+    reference's class name. Default: the one in tests/oracle of a checkout."""
     json: Path | None = None
     """Write the figures to this file too."""
 
@@ -132,7 +139,7 @@ class KernelBench:
             cases[f"{red}, fast, 2 threads"] = Runner(fast, self.n_envs, 2, steps).round
             reference = WorldConfig(red, HORIZON, chance="cyborg")
             cases[f"{red}, cyborg, 1 thread"] = Runner(reference, self.n_envs, 1, steps // 5).round
-            model = slow_model(red)
+            model = slow_model(red, self.model)
             if model is not None:
                 cases[f"{red}, slow model"] = model
         measured = self._in_turns(cases)
@@ -141,7 +148,9 @@ class KernelBench:
             one, two = measured[f"{red}, fast, 1 thread"], measured[f"{red}, fast, 2 threads"]
             figures.append(_figure(f"{red}, 2 threads to 1", _ratios(two, one), "times"))
             if f"{red}, slow model" in measured:
-                figures.append(_figure(f"{red}, fast to slow model", _ratios(one, measured[f"{red}, slow model"]), "times"))
+                figures.append(
+                    _figure(f"{red}, fast to slow model", _ratios(one, measured[f"{red}, slow model"]), "times")
+                )
         if not any("slow model" in name for name in measured):
             print("the slow model is in tests/oracle: run this in a checkout to compare with it")
         return figures
@@ -178,8 +187,13 @@ class KernelBench:
             envs = NativeVectorEnv(16, chance=chance)
             envs.reset(seed=0)
             saved = envs.snapshot(3)
-            rounds = self._in_turns({"take": lambda e=envs: _microseconds(lambda: e.snapshot(3)),
-                                     "put": lambda e=envs, s=saved: _microseconds(lambda: e._batch.restore(s, 3))})  # fmt: skip  # type: ignore[misc]
+            batch = envs._batch
+            rounds = self._in_turns(
+                {
+                    "take": functools.partial(_microseconds, functools.partial(envs.snapshot, 3)),
+                    "put": functools.partial(_microseconds, functools.partial(batch.restore, saved, 3)),
+                }
+            )
             figures.append(_figure(f"snapshot of one world, {chance}", rounds["take"], "microseconds"))
             figures.append(_figure(f"restore of one world, {chance}", rounds["put"], "microseconds"))
         for chance, size in (("fast", WORLD.itemsize), ("cyborg", WORLD.itemsize + ledger_dtype(HORIZON).itemsize)):
@@ -206,14 +220,21 @@ def _ratios(a: list[float], b: list[float]) -> list[float]:
     return [x / y for x, y in zip(a, b, strict=True)]
 
 
-def slow_model(red: str) -> Callable[[], float] | None:
-    """Rate of the readable Python model that the tests compare with, if this is a checkout that has it."""
-    try:
-        model_class: Any = importlib.import_module("tests.oracle.model").ReferenceModel
-    except ImportError:
-        return None
+def slow_model(red: str, path: Path | None) -> Callable[[], float] | None:
+    """Rate of a readable Python model of the same rules, if there is one."""
+    if path is not None:
+        spec = importlib.util.spec_from_file_location("slow_model", path)
+        if spec is None or spec.loader is None or not path.is_file():
+            raise ValueError(f"--model {path}: no such Python file")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        model: Any = module.Env(next(alias for alias, name in RED_ALIASES.items() if name == red))
+    else:
+        try:
+            model = importlib.import_module("tests.oracle.model").ReferenceModel(red)
+        except ImportError:
+            return None
     actions = np.random.default_rng(0).integers(0, N_ACTIONS, HORIZON).tolist()
-    model = model_class(red)
 
     def rate() -> float:
         begin = time.perf_counter()

@@ -1,6 +1,6 @@
 """Many worlds in one block of memory: seeding, stepping over threads, snapshots. Both environments stand on this.
 
-step(actions, out) -> slices of the batch -> kernel.step_batch on each, one Python thread a slice (the kernel holds no GIL)
+step(actions, out) -> slices of the batch -> kernel.step_batch on each, a Python thread a slice (kernels hold no GIL)
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import numpy as np
 from stockade.cage2 import kernel
 from stockade.cage2.config import WorldConfig
 from stockade.cage2.jit import as_records
+from stockade.cage2.observe import observation_words
+from stockade.cage2.scenario import N_HOSTS
 from stockade.cage2.state import INITIAL, WORLD, ledger_dtype
 from stockade.cage2.truth import TrueState
 
@@ -93,9 +95,7 @@ class Batch:
         self.worlds = np.zeros(n, WORLD)
         self.ledgers = np.zeros(n, ledger_dtype(config.horizon)) if config.chance == "cyborg" else None
         self._all = np.ones(n, np.bool_)
-        self._slices = [
-            (self.n * k // threads, self.n * (k + 1) // threads) for k in range(min(int(threads), self.n))
-        ]
+        self._slices = [(self.n * k // threads, self.n * (k + 1) // threads) for k in range(min(int(threads), self.n))]
         self._pool: ThreadPoolExecutor | None = None
         self._pool_process = 0
         self._bind()
@@ -123,7 +123,7 @@ class Batch:
         """Begin an episode in the chosen worlds (default all); a world without a seed goes on with its stream."""
         chosen = self._all if chosen is None else chosen
         self._seed(seeds.values, seeds.given & chosen)
-        self._run(kernel.reset_batch, *self.records, *self.constants, chosen, obs)
+        self._run(kernel.reset_batch, *self.records, *self.constants, chosen, observation_words(obs))
 
     def _seed(self, values: np.ndarray, given: np.ndarray) -> None:
         if given.any():
@@ -136,16 +136,17 @@ class Batch:
 
         Args:
             actions: (n,) int64, checked by the caller.
-            obs: (n, 52) written.
+            obs: (n, 52) uint8 written.
             rewards: (n,) float64 written.
             over: (n,) bool written: the episode reached its horizon.
             autoreset: see above.
         """
-        self._run(kernel.step_batch, *self.records, *self.constants, actions, obs, rewards, over, last=(autoreset,))
+        out = observation_words(obs), rewards, over
+        self._run(kernel.step_batch, *self.records, *self.constants, actions, *out, last=(autoreset,))
 
     def observe(self, obs: np.ndarray) -> None:
-        """Write what blue sees now, without a step."""
-        obs[...] = self.worlds["obs"]
+        """Write what blue sees now, (n, 52) uint8, without a step."""
+        observation_words(obs)[...] = self.worlds["obs"][:, :N_HOSTS]
 
     def peek(self) -> tuple[np.ndarray, np.ndarray]:
         """Next 32 bits of each reference stream, and the number of words it has handed out; draws nothing."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from stockade.cage2 import chance
 from stockade.cage2.actions import (
     ACTION_HOST,
@@ -18,7 +20,7 @@ from stockade.cage2.actions import (
 )
 from stockade.cage2.jit import kernel
 from stockade.cage2.network import bit, open_ports, update_access
-from stockade.cage2.observe import NO, UNSURE, believe, belief
+from stockade.cage2.observe import NO, UNSURE, believe, suspects
 from stockade.cage2.scenario import DECOY_FITS_OS, DECOY_NEEDS_FREE, FOOTHOLD, NOBODY, SERVICE_HOST
 
 
@@ -58,7 +60,7 @@ def remove(world, ledger, host):
         world.red_sessions[host] -= ended
         update_access(world, host)
     world.red_removable[host] = 0
-    if belief(world, host) != NO:
+    if suspects(world, host):
         believe(world, host, UNSURE)
 
 
@@ -86,10 +88,12 @@ def restore(world, ledger, host):
 @kernel
 def place_decoy(world, ledger, host, decoy):
     """Start a decoy if the system suits it and the port that it tests is free."""
-    if not DECOY_FITS_OS[decoy, host] or open_ports(world, host) & DECOY_NEEDS_FREE[decoy]:
-        world.blue_success = FALSE
-        return
-    chance.decoy_starts(ledger, host, decoy)
-    world.decoys[host] |= bit(decoy)
-    world.n_decoys[host] += 1
-    world.fresh_decoy = host
+    port_is_free = (open_ports(world, host) & DECOY_NEEDS_FREE[decoy]) == 0
+    starts = DECOY_FITS_OS[decoy, host] & port_is_free
+    if starts:
+        chance.decoy_starts(ledger, host, decoy)
+    # Without branches, because nothing foretells whether a random decoy starts.
+    world.decoys[host] |= np.int64(starts) << np.int64(decoy)
+    world.n_decoys[host] += starts
+    world.blue_success = TRUE if starts else FALSE
+    world.fresh_decoy = host if starts else NOBODY

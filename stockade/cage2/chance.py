@@ -86,7 +86,7 @@ def begin_episode(ledger):
 
 @kernel
 def red_of_episode(world, red):
-    """Which agent attacks. The draw for `mix` is ours, not the reference's, so it never touches the reference's stream."""
+    """Which agent attacks. The draw for `mix` is ours, so it never touches the reference's stream."""
     if red != MIX:
         return red
     pick = _below(world, 3)

@@ -19,6 +19,8 @@ class InvalidActionError(InvalidAction, ValueError):
 
 def check_action(action: Any) -> int:
     """One action as an int."""
+    if type(action) is int and 0 <= action < N_ACTIONS:  # the common case, quickly
+        return action
     if isinstance(action, np.ndarray) and action.shape == ():
         action = action[()]
     if isinstance(action, bool) or not isinstance(action, (int, np.integer)):

@@ -9,17 +9,19 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.error import ClosedEnvironmentError, ResetNeeded
 
+from stockade.cage2 import kernel
 from stockade.cage2.actions import ACTION_MASK, N_ACTIONS
 from stockade.cage2.batch import Batch, Snapshot
 from stockade.cage2.checks import check_action, check_obs_dtype, check_render_mode
 from stockade.cage2.config import WorldConfig
-from stockade.cage2.info import world_info
+from stockade.cage2.info import WorldInfo
+from stockade.cage2.observe import observation_words
 from stockade.cage2.render import render_world
 from stockade.cage2.state import OBS_SIZE, WORLD
 from stockade.cage2.truth import TrueState
 
 
-class CAGE2Env(gymnasium.Env[np.ndarray, int]):
+class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
     """Defend the network of CAGE Challenge 2.
 
     Observation: Box(0, 1, (52,), uint8), 4 bits a host: activity in the last step, what blue believes of the host.
@@ -37,7 +39,7 @@ class CAGE2Env(gymnasium.Env[np.ndarray, int]):
         (0.0, 'DiscoverRemoteSystems User')
     """
 
-    metadata = {"render_modes": ["ansi"]}
+    metadata: dict[str, Any] = {"render_modes": ["ansi"]}  # noqa: RUF012
     #: For vector environments that carry the true state of worlds between processes.
     true_state_dtype = WORLD
 
@@ -62,13 +64,31 @@ class CAGE2Env(gymnasium.Env[np.ndarray, int]):
         self.action_space = spaces.Discrete(N_ACTIONS)
         self._batch = Batch(self.config, 1, threads=1)
         self._actions = np.zeros(1, np.int64)
-        self._obs = np.zeros((1, OBS_SIZE), dtype)
+        self._dtype = dtype
+        self._obs = np.zeros((1, OBS_SIZE), np.uint8)
         self._reward = np.zeros(1, np.float64)
         self._over = np.zeros(1, np.bool_)
         self._with_info = info
         self._with_mask = action_mask
         self._is_reset = False
         self._closed = False
+        self._bind()
+
+    def _bind(self) -> None:
+        """Make once what every step needs: the kernel's arguments, and a reader of the world's memory."""
+        batch = self._batch
+        out = observation_words(self._obs), self._reward, self._over
+        self._step_arguments = (*batch.records, *batch.constants, self._actions, *out, 0, 1, False)
+        self._world_info = WorldInfo(batch.worlds)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but what `_bind` makes."""
+        return {**self.__dict__, "_step_arguments": None, "_world_info": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Views are made anew, of the new memory."""
+        self.__dict__.update(state)
+        self._bind()
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -84,22 +104,20 @@ class CAGE2Env(gymnasium.Env[np.ndarray, int]):
         self._batch.reset(self._obs, seeds)
         self._over[0] = False
         self._is_reset = True
-        return self._obs[0].copy(), self._mask_info()
+        return self._obs[0].astype(self._dtype), {"action_mask": ACTION_MASK} if self._with_mask else {}
 
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: int | np.integer) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Blue acts, green acts, red acts; then the reward and what blue sees."""
-        self._check_running()
+        if self._closed or not self._is_reset:
+            self._check_running()
         if self._over[0]:
             raise ResetNeeded(f"the episode is over after {self.config.horizon} steps; call reset()")
         self._actions[0] = check_action(action)
-        self._batch.step(self._actions, self._obs, self._reward, self._over, False)
-        info = self._mask_info()
-        if self._with_info:
-            info.update(world_info(self._batch.worlds[0]))
-        return self._obs[0].copy(), self._reward.item(), False, self._over.item(), info
-
-    def _mask_info(self) -> dict[str, Any]:
-        return {"action_mask": ACTION_MASK} if self._with_mask else {}
+        kernel.step_batch(*self._step_arguments)
+        info = self._world_info.read() if self._with_info else {}
+        if self._with_mask:
+            info["action_mask"] = ACTION_MASK
+        return self._obs[0].astype(self._dtype), self._reward.item(), False, self._over.item(), info
 
     def action_masks(self) -> np.ndarray:
         """(145,) bool, the static mask under the name that sb3-contrib's MaskablePPO asks for."""
@@ -127,14 +145,14 @@ class CAGE2Env(gymnasium.Env[np.ndarray, int]):
         self._batch.observe(self._obs)
         self._over[0] = self._batch.worlds["over"][0]
         self._is_reset = True
-        return self._obs[0].copy()
+        return self._obs[0].astype(self._dtype)
 
     def random_peek(self) -> int:
         """The next 32 bits of the reference's stream, not drawn; only under `chance="cyborg"`."""
         self._check_running()
         return int(self._batch.peek()[0][0])
 
-    def render(self) -> str | None:  # type: ignore[override]
+    def render(self) -> str | None:
         """With `render_mode="ansi"` the two tables as text."""
         self._check_running()
         if self.render_mode is None:

@@ -1,6 +1,6 @@
 """One step of a world, and the entry points that run it over a batch.
 
-actions (n,) -> step_batch: for each world blue, green, red, reward, observe -> observations (n, 52), rewards (n,)
+actions (n,) -> step_batch: for each world blue, green, red, reward, observe -> observations (n, 13 words), rewards (n,)
 
 `ledgers` is None under `chance="fast"`. Entry points work on worlds [begin, end), so that threads can share a batch.
 """
@@ -14,10 +14,9 @@ from stockade.cage2.actions import ACTION_KIND, N_ACTIONS, RESTORE
 from stockade.cage2.blue import blue_acts
 from stockade.cage2.green import green_acts
 from stockade.cage2.jit import cached_kernel, kernel, source_digest
-from stockade.cage2.observe import forget_activity, monitor
+from stockade.cage2.observe import copy_observation, forget_activity, monitor
 from stockade.cage2.red import red_acts, red_chooses
 from stockade.cage2.scenario import RESTORE_COST, SERVICE_DOWN_COST
-from stockade.cage2.state import MT_WORDS, OBS_SIZE
 
 #: One row, all worlds of a batch alike: see Settings in batch.py.
 SETTINGS = np.dtype(
@@ -67,13 +66,7 @@ def ledger_of(ledgers, i):
     return ledgers[i]
 
 
-@kernel
-def copy_observation(world, out):
-    for k in range(OBS_SIZE):
-        out[k] = world.obs[k]
-
-
-def _entry_points(sources: int):  # type: ignore[no-untyped-def]
+def _entry_points(sources: int):
     """What Python calls. `sources` makes the cached code depend on every file it was compiled from: see jit.py."""
 
     @cached_kernel
@@ -129,4 +122,4 @@ def _entry_points(sources: int):  # type: ignore[no-untyped-def]
 
 
 step_batch, reset_batch, seed_batch, peek_batch, first_invalid = _entry_points(source_digest())
-__all__ = ["MT_WORDS", "first_invalid", "peek_batch", "reset_batch", "seed_batch", "step_batch"]
+__all__ = ["first_invalid", "peek_batch", "reset_batch", "seed_batch", "step_batch"]

@@ -31,12 +31,7 @@ def listeners(world, host):
 @kernel
 def update_access(world, host):
     """Set red's access to a host, and what it costs, from its sessions there."""
-    if world.red_access[host] == ROOT_ACCESS:
-        world.root_cost -= HOST_COST[host]
-    if world.red_root_sessions[host] > 0:
-        world.red_access[host] = ROOT_ACCESS
-        world.root_cost += HOST_COST[host]
-    elif world.red_sessions[host] > 0:
-        world.red_access[host] = USER_ACCESS
-    else:
-        world.red_access[host] = NO_ACCESS
+    had_root, has_root = world.red_access[host] == ROOT_ACCESS, world.red_root_sessions[host] > 0
+    access = USER_ACCESS if world.red_sessions[host] > 0 else NO_ACCESS
+    world.red_access[host] = ROOT_ACCESS if has_root else access
+    world.root_cost += HOST_COST[host] * (np.int32(has_root) - np.int32(had_root))

@@ -2,49 +2,46 @@
 
 activity     00 none, 10 scan, 11 exploit
 compromised  00 no, 10 unsure, 01 user, 11 privileged
-Only hosts with connections in a step can show activity, at most red's target and green's, so the bits are updated in
-place.
+In memory each bit is a byte and each host a little-endian word, so that 13 words are the 52 observations. Only hosts
+with connections in a step can show activity, red's and green's, so the words are updated in place.
 """
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 
 from stockade.cage2.jit import kernel
-from stockade.cage2.scenario import BIT_COUNT, NOBODY
+from stockade.cage2.scenario import BIT_COUNT, N_HOSTS, NOBODY
+
+assert sys.byteorder == "little", "observations are laid out for little-endian machines"
 
 NONE, SCAN, EXPLOITED = 0, 1, 2
 NO, UNSURE, USER_LEVEL, PRIVILEGED = 0, 1, 2, 3
+_ACTIVITY_BYTES, _BELIEF_BYTES = 0x0000FFFF, 0x7FFF0000
+_ACTIVITY_WORD = np.array([0x0000, 0x0001, 0x0101], np.int32)
+_BELIEF_WORD = np.array([0x00000000, 0x00010000, 0x01000000, 0x01010000], np.int32)
 #: Stands for a shell's own port in a mask of ports touched.
 SHELL_PORT = 1 << 12
 
 
 @kernel
-def belief(world, host):
-    return np.int64(world.obs[4 * host + 2]) + 2 * np.int64(world.obs[4 * host + 3])
+def suspects(world, host):
+    """Does blue believe anything but "no" of a host?"""
+    return world.obs[host] & _BELIEF_BYTES != 0
 
 
 @kernel
 def believe(world, host, level):
-    world.obs[4 * host + 2] = level & 1
-    world.obs[4 * host + 3] = level >> 1
-
-
-@kernel
-def show_activity(world, host, activity):
-    world.obs[4 * host] = activity != NONE
-    world.obs[4 * host + 1] = activity == EXPLOITED
+    world.obs[host] = (world.obs[host] & _ACTIVITY_BYTES) | _BELIEF_WORD[level]
 
 
 @kernel
 def forget_activity(world):
-    """Clear the activity bits of the step before."""
-    if world.green_target != NOBODY:
-        show_activity(world, world.green_target, NONE)
-        world.green_target = NOBODY
-    if world.red_connections > 0:
-        show_activity(world, world.red_target, NONE)
-        world.red_connections = 0
+    """Clear the activity of the step before. Where there was none, NOBODY is the index of the spare word."""
+    world.obs[world.green_target] &= _BELIEF_BYTES
+    world.obs[world.red_contact] &= _BELIEF_BYTES
 
 
 @kernel
@@ -52,8 +49,8 @@ def monitor(world):
     """The automatic Monitor at the end of a step, then what Analyse found."""
     if world.green_target != NOBODY:
         notice(world, world.green_target)
-    if world.red_connections > 0:
-        notice(world, world.red_target)
+    if world.red_contact != NOBODY:
+        notice(world, world.red_contact)
     if world.analysed != NOBODY:
         believe(world, world.analysed, PRIVILEGED)
 
@@ -61,7 +58,8 @@ def monitor(world):
 @kernel
 def notice(world, host):
     activity = classify(world, host)
-    show_activity(world, host, activity)
+    word = (world.obs[host] & _BELIEF_BYTES) | _ACTIVITY_WORD[activity]
+    world.obs[host] = word
     if activity == EXPLOITED:
         believe(world, host, USER_LEVEL)
 
@@ -79,7 +77,7 @@ def classify(world, host):
     if world.green_target == host:
         items += world.green_connections
         touched |= world.green_ports
-    if world.red_connections > 0 and world.red_target == host:
+    if world.red_contact == host:
         items += world.red_connections
         touched |= world.red_touched
         shell_seen = world.detected == 1
@@ -89,3 +87,15 @@ def classify(world, host):
     if shell_seen or (items >= 3 and ports == 1):
         return EXPLOITED
     return NONE if own_decoy else SCAN
+
+
+@kernel
+def copy_observation(world, out):
+    """Into a row of 13 words, which are 52 bytes to everybody else."""
+    for host in range(N_HOSTS):
+        out[host] = world.obs[host]
+
+
+def observation_words(obs: np.ndarray) -> np.ndarray:
+    """(n, 52) uint8 as the (n, 13) int32 that kernels write."""
+    return obs.view(np.int32)

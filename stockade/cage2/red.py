@@ -73,13 +73,16 @@ def plan(world, kind, target):
     world.red_target = target
 
 
-#: B_line's fifteen steps: what it does, and to which step a failure sends it back.
+#: B_line's fifteen steps: what it does, and which step follows a success and a failure.
 BLINE_TYPES = np.array(
     [DISCOVER_SYSTEMS, DISCOVER_SERVICES, EXPLOIT, ESCALATE, DISCOVER_SERVICES, EXPLOIT, ESCALATE,
      DISCOVER_SYSTEMS, DISCOVER_SERVICES, EXPLOIT, ESCALATE, DISCOVER_SERVICES, EXPLOIT, ESCALATE, IMPACT], np.int8,
 )  # fmt: skip
-BLINE_AFTER_FAILURE = np.array([0, 1, 2, 2, 2, 2, 5, 5, 5, 5, 9, 9, 9, 12, 13], np.int8)
-BLINE_ENTERS, BLINE_ATTACKS_SERVER, BLINE_LAST = 1, 12, 14
+_AFTER_SUCCESS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 14]
+_AFTER_FAILURE = [0, 1, 2, 2, 2, 2, 5, 5, 5, 5, 9, 9, 9, 12, 13]
+#: (3, 15) by the success of the last action: FALSE, TRUE, UNKNOWN.
+BLINE_NEXT = np.array([_AFTER_FAILURE, _AFTER_SUCCESS, _AFTER_FAILURE], np.int8)
+BLINE_ENTERS, BLINE_ATTACKS_SERVER = 1, 12
 
 
 def _bline_targets() -> np.ndarray:
@@ -102,10 +105,7 @@ BLINE_TARGETS = _bline_targets()
 @kernel
 def bline_chooses(world, ledger):
     """One step on after a success, back after a failure. Targets stay the same for the whole episode."""
-    if world.red_success == TRUE:
-        step = min(np.int64(world.bline_step) + 1, BLINE_LAST)
-    else:
-        step = np.int64(BLINE_AFTER_FAILURE[world.bline_step])
+    step = np.int64(BLINE_NEXT[world.red_success, world.bline_step])
     if step == BLINE_ATTACKS_SERVER and not world.bline_saw_server:
         if world.red_saw_ports:
             world.bline_saw_server = 1
@@ -188,6 +188,7 @@ def red_acts(world, ledger, ports_add_up):
     world.exploit = NO_EXPLOIT
     world.detected = -1
     world.red_saw_ports = 0
+    world.red_contact = NOBODY
     if kind == EXPLOIT:
         success = exploit(world, ledger, target, ports_add_up)
     elif kind == DISCOVER_SERVICES:
@@ -231,6 +232,7 @@ def discover_services(world, ledger, host, ports_add_up):
         return TRUE
     ports, sockets = open_ports(world, host), listeners(world, host)
     chance.connections_made(ledger, host, sockets)
+    world.red_contact = host
     world.red_connections = sockets
     world.red_touched = ports
     world.red_ports[host] = world.red_ports[host] | ports if ports_add_up else ports
@@ -288,6 +290,7 @@ def exploit(world, ledger, host, unfixed_mail_server):
     fooled = answer == NO_ANSWER and world.decoys[host] & DECOYS_FOOLING[choice]
     if answer == NO_ANSWER and not fooled:
         return FALSE
+    world.red_contact = host
     world.red_touched = EXPLOIT_PORT[choice]
     if choice == SSH_BRUTE_FORCE:
         return guess_passwords(world, ledger, host, answer)

@@ -32,7 +32,7 @@ def _table(title: str, header: list[str], rows: list[list[str]]) -> str:
 
 def render_world(world: np.void, ledger: np.void | None) -> str:
     """Both tables of one world as text."""
-    bits = [int(b) for b in world["obs"]]
+    bits = world["obs"].view(np.uint8).tolist()
     truth = TrueState.of(world).to_dict()
     places = [[SUBNETS[SUBNET_OF[h]], address, HOSTS[h]] for h, address in enumerate(addresses(ledger))]
     believed = [

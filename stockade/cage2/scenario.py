@@ -205,7 +205,7 @@ SSH_CONNECTIONS = 10  #: and the guessing of passwords
 
 
 def _frozen(values: object, dtype: type) -> np.ndarray:
-    table = np.array(values, dtype)
+    table: np.ndarray = np.array(values, dtype)
     table.setflags(write=False)
     return table
 

@@ -28,7 +28,11 @@ OBS_SIZE = 4 * N_HOSTS
 WORLD = np.dtype(
     [
         ("stream", np.uint64),  # the fast random stream
-        ("obs", np.uint8, OBS_SIZE),  # what blue sees: 4 bits a host
+        (
+            "obs",
+            np.int32,
+            N_HOSTS + 1,
+        ),  # what blue sees: a word a host, see observe.py; the last takes what is shown nowhere
         # the hosts
         ("red_access", np.uint8, N_HOSTS),  # 0 none, 1 user, 2 root or SYSTEM
         ("decoys", np.uint8, N_HOSTS),  # bit d: decoy d is up
@@ -75,7 +79,8 @@ WORLD = np.dtype(
         ("red_saw_ports", np.uint8),
         ("exploit", np.int8),
         ("detected", np.int8),  # 1 blue saw the shell's connection, 0 it did not, -1 no shell
-        ("red_connections", np.int16),  # to the target, with the ports they touch
+        ("red_contact", np.int8),  # host that red made connections to, how many, to which ports
+        ("red_connections", np.int16),
         ("red_touched", np.int16),
         ("reward", np.int32),  # tenths
         # the episode
@@ -91,7 +96,7 @@ SLEEPING, BLINE, MEANDER, MIX = 0, 1, 2, 3
 def _initial_world() -> np.ndarray:
     world = np.zeros(1, WORLD)
     for field in ("bline_entry", "meander_last_exploit", "meander_last_escalate", "fresh_decoy", "analysed",
-                  "green_target", "red_target", "detected"):  # fmt: skip
+                  "green_target", "red_target", "red_contact", "detected"):  # fmt: skip
         world[field] = NOBODY
     world["red_access"][0, FOOTHOLD] = 2
     world["red_sessions"][0, FOOTHOLD] = world["red_root_sessions"][0, FOOTHOLD] = 1

@@ -68,7 +68,7 @@ class TrueState:
     time: np.ndarray
 
     @classmethod
-    def of(cls, worlds: np.ndarray) -> TrueState:
+    def of(cls, worlds: np.ndarray | np.void) -> TrueState:
         """Views of a structured array of worlds, or of one world out of it."""
         views = {}
         for field in fields(cls):

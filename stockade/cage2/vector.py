@@ -93,6 +93,8 @@ class NativeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._with_info = info
         self._mask = np.broadcast_to(ACTION_MASK, (self.num_envs, N_ACTIONS)) if action_mask else None
         self._buffers = self._new_buffers()
+        # Kernels write bytes; other types are made of them.
+        self._bytes = None if self._dtype == np.uint8 else np.empty((self.num_envs, OBS_SIZE), np.uint8)
         self._over = np.zeros(self.num_envs, np.bool_)
         self._is_reset = False
 
@@ -101,8 +103,15 @@ class NativeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         n = self.num_envs
         return np.empty((n, OBS_SIZE), self._dtype), np.empty(n), np.zeros(n, np.bool_), np.empty(n, np.bool_)
 
+    def _as_bytes(self, obs: np.ndarray) -> np.ndarray:
+        return obs if self._bytes is None else self._bytes
+
+    def _finish(self, obs: np.ndarray) -> None:
+        if self._bytes is not None:
+            obs[...] = self._bytes
+
     # --------------------------------------------------------------------------------------------- the environment
-    def reset(  # type: ignore[override]
+    def reset(
         self, *, seed: SeedLike = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Begin episodes in all worlds, or in those of `options["reset_mask"]`.
@@ -117,7 +126,8 @@ class NativeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         if not self._is_reset and seed is None:
             seeds = self._batch.fresh_seeds()
         obs = self._new_buffers()[0] if self._copy else self._buffers[0]
-        self._batch.reset(obs, seeds, chosen)
+        self._batch.reset(self._as_bytes(obs), seeds, chosen)
+        self._finish(obs)
         self._over[... if chosen is None else chosen] = False
         self._is_reset = True
         return obs, self._mask_info()
@@ -133,9 +143,7 @@ class NativeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             raise ResetNeeded("the first reset must be of all environments, without a reset_mask")
         return mask
 
-    def step(
-        self, actions: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Step all worlds; see `autoreset_mode` for those whose episode is over."""
         self._check_running()
         actions = check_actions(actions, self.num_envs)
@@ -147,7 +155,8 @@ class NativeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
                 "reset(options={'reset_mask': truncated}) first"
             )
         next_step = self.autoreset_mode is AutoresetMode.NEXT_STEP
-        self._batch.step(actions, obs, rewards, truncated, next_step)
+        self._batch.step(actions, self._as_bytes(obs), rewards, truncated, next_step)
+        self._finish(obs)
         info = self._mask_info()
         if self._with_info:
             info.update(worlds_info(self._batch.worlds, ~self._over if next_step else np.ones_like(truncated)))
@@ -161,7 +170,8 @@ class NativeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         final_obs = np.full(self.num_envs, None, object)
         final_obs[ended] = list(obs[ended].copy())
         final_info = {key: value & ended if key.startswith("_") else value for key, value in info.items()}
-        self._batch.reset(obs, self._batch.seeds(None), ended)
+        self._batch.reset(self._as_bytes(obs), self._batch.seeds(None), ended)
+        self._finish(obs)
         self._over[:] = False
         going_on = {key: value & ~ended if key.startswith("_") else value for key, value in info.items()}
         return {
@@ -198,7 +208,8 @@ class NativeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             raise ResetNeeded("call reset() before restoring a single world")
         self._batch.restore(snapshot, index, seed)
         obs = self._new_buffers()[0] if self._copy else self._buffers[0]
-        self._batch.observe(obs)
+        self._batch.observe(self._as_bytes(obs))
+        self._finish(obs)
         self._over[:] = self._batch.worlds["over"]
         self._is_reset = True
         return obs
@@ -208,7 +219,7 @@ class NativeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._check_running()
         return self._batch.peek()[0]
 
-    def render(self) -> tuple[str, ...] | None:  # type: ignore[override]
+    def render(self) -> tuple[str, ...] | None:
         """With `render_mode="ansi"` the two tables of each world as text."""
         self._check_running()
         if self.render_mode is None:

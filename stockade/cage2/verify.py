@@ -31,6 +31,10 @@ OPTIONAL_STATE_FIELDS = (
     "red_root_sessions", "red_removable", "n_decoys", "red_ports", "red_subnets", "n_eph_ports", "rng_words",
 )  # fmt: skip
 OPTIONAL_STEP_FIELDS = ("green_target",)
+PER_HOST_FIELDS = (
+    "red_priv", "red_sessions", "decoys", "files", "red_root_sessions", "red_removable", "n_decoys", "red_ports",
+    "n_eph_ports",
+)  # fmt: skip
 INPUT_FIELDS = ("seed", "blue_action", "valid_steps", "meta")
 
 
@@ -127,14 +131,10 @@ def _check_shapes(path: Path, arrays: dict[str, np.ndarray]) -> None:
     if actions.ndim != 2 or not actions.size:
         raise TraceError(f"{path}: blue_action has shape {actions.shape}; expected (episodes, steps)")
     episodes, steps = actions.shape
-    per_host = {"obs": (OBS_SIZE,)} | {
-        name: (N_HOSTS,)
-        for name in ("red_priv", "red_sessions", "decoys", "files", "red_root_sessions", "red_removable", "n_decoys",
-                     "red_ports", "n_eph_ports")
-    }  # fmt: skip
+    per_host = {"obs": (OBS_SIZE,), **dict.fromkeys(PER_HOST_FIELDS, (N_HOSTS,))}
     expected: dict[str, tuple[int, ...]] = {"seed": (episodes,), "valid_steps": (episodes,)}
     expected |= {name: (episodes, steps + 1, *per_host.get(name, ())) for name in STATE_FIELDS + OPTIONAL_STATE_FIELDS}
-    expected |= {name: (episodes, steps) for name in STEP_FIELDS + OPTIONAL_STEP_FIELDS}
+    expected |= dict.fromkeys(STEP_FIELDS + OPTIONAL_STEP_FIELDS, (episodes, steps))
     for name, shape in expected.items():
         if name in arrays and arrays[name].shape != shape:
             raise TraceError(f"{path}: {name} has shape {arrays[name].shape}; expected {shape}")
@@ -224,9 +224,7 @@ def _what_is(batch: Batch, obs: np.ndarray) -> tuple[dict[str, np.ndarray], np.n
     return state, drawn
 
 
-def _explain(
-    trace: Trace, step: int, field: str, expected: np.ndarray, got: np.ndarray, episode: int
-) -> Mismatch:
+def _explain(trace: Trace, step: int, field: str, expected: np.ndarray, got: np.ndarray, episode: int) -> Mismatch:
     want, have = expected[episode], got[episode]
     where = field
     if want.ndim == 1:

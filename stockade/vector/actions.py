@@ -1,8 +1,8 @@
-"""Actions at the border: the user's batch -> checked, cast -> the rows of the action arrays. Nothing is touched on error.
+"""Actions at the border: the user's batch -> checked, cast -> rows of the action arrays. On error nothing is touched.
 
-Checked are form (keys, count, shape), dtype (integers for discrete spaces; what casts within its kind for Box) and values
-(range of discrete spaces; no NaN or infinity). A Box's bounds are left to the environment, as Gymnasium does: policies
-with Gaussian heads overstep them as a rule, and clipping is a wrapper's choice.
+Checked are form (keys, count, shape), dtype (integers for discrete spaces; what casts within its kind for Box) and
+values (range of discrete spaces; no NaN or infinity). A Box's bounds are left to the environment, as Gymnasium does:
+policies with Gaussian heads overstep them as a rule, and clipping is a wrapper's choice.
 """
 
 from __future__ import annotations

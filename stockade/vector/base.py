@@ -174,7 +174,7 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         """The rendered frame of every environment."""
         return self.call("render")
 
-    @property
+    @property  # type: ignore[misc]
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
         """The generators of the environments."""
         return self.get_attr("np_random")
@@ -215,7 +215,7 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         return TrueStates(self._buffers.truth.copy(), age.copy(), view)
 
     def snapshot(self) -> VectorSnapshot:
-        """The state of all environments, if they have a method `snapshot()`; the vector environment goes on unchanged."""
+        """The state of all environments, if they have a method `snapshot()`."""
         states = tuple(self._ask("snapshot", None, None).values)
         return VectorSnapshot(states, copied(self._buffers.observations), self._needs_reset.copy(), self._over.copy())
 

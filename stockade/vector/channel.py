@@ -121,10 +121,15 @@ def to_worker(message: Any) -> bytes:
     return pickled
 
 
+def quickly_pickled(message: Any) -> bytes:
+    """Pickle arrays and plain values."""
+    return pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+
+
 def to_parent(message: Any) -> bytes:
     """Pickle what an environment gave: quickly if possible, by value otherwise."""
     try:
-        return pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+        return quickly_pickled(message)
     except Exception:  # classes of a script, lambdas: whatever pickle says of them, cloudpickle has the last word
         pickled: bytes = cloudpickle.dumps(message)
         return pickled

@@ -1,7 +1,7 @@
 """Spaces as arrays: single values -> rows of arrays (private memory, or one shared block) -> batches for the user.
 
-Every supported space is a tree (Dict, Tuple) whose leaves (Box, Discrete, MultiDiscrete, MultiBinary) have a fixed shape
-and dtype, so that n of them are a tree of arrays with n rows.
+Every supported space is a tree (Dict, Tuple) whose leaves (Box, Discrete, MultiDiscrete, MultiBinary) have a fixed
+shape and dtype, so that n of them are a tree of arrays with n rows.
 """
 
 from __future__ import annotations
@@ -150,7 +150,9 @@ class Layout:
         return sum(_padded(n * dtype.itemsize * int(np.prod(shape))) for shape, dtype in self._fields())
 
     def _fields(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
-        parts = [(leaf.shape, leaf.dtype) for space in (self.observation_space, self.action_space) for leaf in leaves(space)]
+        parts = [
+            (leaf.shape, leaf.dtype) for space in (self.observation_space, self.action_space) for leaf in leaves(space)
+        ]
         scalars = [np.float64, np.bool_, np.bool_, np.int32]
         truth = [] if self.truth_dtype is None else [((), self.truth_dtype)]
         return parts + [((), np.dtype(scalar)) for scalar in scalars] + truth

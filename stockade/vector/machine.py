@@ -71,7 +71,7 @@ def allow_open_files(count: int) -> None:
 
 @contextlib.contextmanager
 def single_threaded_children() -> Iterator[None]:
-    """Processes started inside use one thread each in OpenMP, MKL and OpenBLAS, unless the user has set another number."""
+    """Processes started inside use one thread each in OpenMP, MKL and OpenBLAS, unless the user says otherwise."""
     added = [name for name in _THREAD_VARIABLES if name not in os.environ]
     os.environ.update(dict.fromkeys(added, "1"))
     try:

@@ -54,7 +54,7 @@ class SharedBlock:
             self.fd = -1
 
     def close(self) -> None:
-        """Give the memory back; if the user still holds arrays on it (`copy=False`), that happens when they are gone."""
+        """Give the memory back, or let that happen when the user lets go of arrays on it (`copy=False`)."""
         self.close_fd()
         with contextlib.suppress(BufferError):
             self.view.release()

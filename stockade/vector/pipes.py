@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from stockade.vector.layout import tree_map
 from stockade.vector.outcome import Outcome
-from stockade.vector.processes import ProcessVectorEnv, Command
+from stockade.vector.processes import Command, ProcessVectorEnv
 from stockade.vector.workers import Worker
 
 

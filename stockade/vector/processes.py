@@ -13,6 +13,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.vector import AutoresetMode
 
 from stockade.vector.base import BaseVectorEnv
 from stockade.vector.errors import VectorError, WorkerDiedError, WorkerTimeoutError
@@ -114,7 +115,7 @@ class ProcessVectorEnv(BaseVectorEnv):
     def _await(
         self, command: Command, worker: Worker, outcomes: dict[int, Outcome | None], deadline: float | None
     ) -> float | None:
-        """Wait for one worker, and deal with whatever happens meanwhile. Returns the deadline, renewed after a restart."""
+        """Wait for one worker, and deal with what happens meanwhile. Returns the deadline, renewed after a restart."""
         if worker.alive and worker.wait(deadline):
             try:
                 self._take(command, worker, outcomes, deadline)
@@ -185,20 +186,28 @@ class ProcessVectorEnv(BaseVectorEnv):
             worker = self._pool.replace(dead, self._inheritance(dead))
         except VectorError as second:
             raise second from error
+        self._replaced(worker)
         command.post(worker)
+
+    def _replaced(self, worker: Worker) -> None:
+        """For backends that keep something about each worker."""
+
+    def _was_over(self, i: int) -> bool:
+        """Whether environment i was about to be reset by autoreset, so that nothing of it is lost."""
+        return self.autoreset_mode is AutoresetMode.NEXT_STEP and bool(self._over[i])
 
     def _inheritance(self, dead: Worker) -> Inheritance:
         """What the environments of a new worker must know of those that are lost."""
         places = range(dead.first, dead.stop)
         buffers: Buffers | None = None if self._pool.config.shared else self._pool.buffers.part(dead.first, dead.stop)
         return Inheritance(
-            [bool(self._over[i]) for i in places],
+            [self._was_over(i) for i in places],
             [self._new_seed(i) for i in places],
             None if buffers is None else tuple(copied(part) for part in buffers.results()),
         )
 
     def _new_seed(self, i: int) -> int | None:
-        """A seed for an environment that starts again elsewhere: its own past is not repeated, the run as a whole is."""
+        """A seed for an environment that starts anew: its past is not repeated, a repeated run still is."""
         seed = self._seeds[i]
         if seed is None:
             return None

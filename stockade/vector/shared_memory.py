@@ -5,13 +5,13 @@ one signal back -> results. Infos, failures and untyped true states go over the 
 from __future__ import annotations
 
 from stockade.vector.outcome import Outcome
-from stockade.vector.processes import ProcessVectorEnv, Command
+from stockade.vector.processes import Command, ProcessVectorEnv
 from stockade.vector.rings import STEP_ALL
 from stockade.vector.workers import Worker
 
 
 class SharedMemoryVectorEnv(ProcessVectorEnv):
-    """Environments in worker processes; arrays in anonymous shared memory, a step costs one signal each way a worker."""
+    """Environments in worker processes; arrays in anonymous shared memory, one signal each way a worker and step."""
 
     def _step_all(self) -> Outcome:
         sequence = self._next_sequence()

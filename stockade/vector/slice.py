@@ -117,7 +117,7 @@ class EnvSlice:
         self._float_leaves = [leaf.of(buffers.observations) for leaf in leaves(self._space) if leaf.dtype.kind == "f"]
         self._rewards, self._terminated, self._truncated = buffers.rewards, buffers.terminated, buffers.truncated
         self._truths: list[tuple[int, Any]] = []
-        self._records = None if buffers.truth is None else [buffers.truth[i] for i in range(count)]
+        self._records = None if buffers.truth is None else [buffers.truth[i, ...] for i in range(count)]
         rule = config.true_states
         self._refresh_every = 1 if rule == "every_step" else rule if isinstance(rule, int) else 0
         self._refresh_at_end = rule == "episode_end"
@@ -236,7 +236,7 @@ class EnvSlice:
         return self.reset([seed] * len(mask), options, mask)
 
     def _reset(self, i: int, seed: int | None, options: dict[str, Any] | None) -> dict[str, Any]:
-        """Reset one environment and write its observation. Autoreset passes neither seed nor options, as Gymnasium does."""
+        """Reset one environment and write its observation. Autoreset passes neither seed nor options."""
         if seed is None:
             seed = self._next_seed[i]
         self._next_seed[i] = None

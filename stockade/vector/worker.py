@@ -23,7 +23,7 @@ from stockade.vector.layout import Buffers, Layout
 from stockade.vector.machine import die_with, use_one_thread
 from stockade.vector.memory import SharedBlock
 from stockade.vector.outcome import Failure, Outcome
-from stockade.vector.rings import MESSAGE, PAYLOAD, STEP_ALL, Ring
+from stockade.vector.rings import PAYLOAD, STEP_ALL, Ring
 from stockade.vector.slice import EnvSlice, Inheritance, SliceConfig, build_environments, layout_of
 
 _COALESCE = 0.0005
@@ -79,7 +79,7 @@ class Description:
         """Refuse a configuration that the environments cannot serve."""
         if config.true_states is not None and not self.has_true_state:
             raise UnsupportedFeatureError(
-                f"true_states={config.true_states!r} needs environments with a method true_state(); pass true_states=None"
+                f"true_states={config.true_states!r} needs environments with a method true_state(); pass None"
             )
 
 

@@ -6,6 +6,7 @@ A `Worker` is one process and the way to talk to it; a `WorkerPool` is all of th
 from __future__ import annotations
 
 import contextlib
+import itertools
 import multiprocessing
 import os
 import select
@@ -16,6 +17,7 @@ import sys
 import threading
 import time
 import types
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from multiprocessing import forkserver
@@ -23,7 +25,7 @@ from typing import Any, Literal
 
 import gymnasium
 
-from stockade.vector.channel import Channel, from_peer, milliseconds_until, to_worker
+from stockade.vector.channel import Channel, from_peer, milliseconds_until, quickly_pickled, to_worker
 from stockade.vector.errors import WorkerDiedError, WorkerStartError, WorkerTimeoutError
 from stockade.vector.layout import Buffers
 from stockade.vector.machine import allow_open_files, single_threaded_children
@@ -110,7 +112,7 @@ class Worker:
         """Readable when there is something to collect."""
         return self.channel.fd if self.replies is None else self.replies.fd
 
-    def place(self, deaths: selectors.BaseSelector | None, block: SharedBlock | None, placement: Placement | None) -> None:
+    def place(self, deaths: selectors.BaseSelector, block: SharedBlock | None, placement: Placement | None) -> None:
         """Tell the worker where its memory is, and get ready to wait for it."""
         self.channel.send(to_worker(placement))
         if block is not None and placement is not None:
@@ -119,8 +121,7 @@ class Worker:
             self.commands = Ring(block.view[placement.commands : placement.commands + placement.ring], command_fd)
             self.replies = Ring(block.view[placement.replies : placement.replies + placement.ring], reply_fd)
         self._poll.register(self.reply_fd, select.POLLIN)
-        if deaths is not None:
-            self._poll.register(_fd_of(deaths), select.POLLIN)
+        self._poll.register(pollable(deaths), select.POLLIN)
 
     def post(self, sequence: int, code: int) -> None:
         """Give a command that needs no message. Only with rings."""
@@ -132,7 +133,8 @@ class Worker:
     def post_message(self, sequence: int, kind: str, data: Any, deadline: float | None) -> None:
         """Give a command with data."""
         if self.commands is None:
-            self.channel.send(to_worker((kind, sequence, data)), deadline)
+            pickled = quickly_pickled if kind == "step" else to_worker
+            self.channel.send(pickled((kind, sequence, data)), deadline)
             self.outstanding += 1
         else:
             payload = to_worker((kind, data))
@@ -154,11 +156,12 @@ class Worker:
             return []
         entries = [self.replies.pop() for _ in range(count)]
         self.outstanding -= count
-        outcomes: Iterator[Outcome] = iter(())
-        if any(code & PAYLOAD for _, code in entries):
-            outcomes = iter(from_peer(self.channel.receive(deadline)))
+        outcomes: deque[Outcome] = deque()
+        missing = sum(1 for _, code in entries if code & PAYLOAD)
+        while len(outcomes) < missing:  # several announcements may have come together, each with a message of its own
+            outcomes += from_peer(self.channel.receive(deadline))
         return [
-            (sequence, code & ~PAYLOAD, next(outcomes) if code & PAYLOAD else None) for sequence, code in entries
+            (sequence, code & ~PAYLOAD, outcomes.popleft() if code & PAYLOAD else None) for sequence, code in entries
         ]
 
     def _collect_message(self, buffers: Buffers, deadline: float | None) -> tuple[int, int, Outcome]:
@@ -203,8 +206,8 @@ class Worker:
     def overdue(self, timeout: float | None, note: str = "") -> WorkerTimeoutError:
         """The error for a process that did not answer."""
         return WorkerTimeoutError(
-            f"worker {self.index} (environments {_span(self)}) did not answer within timeout={timeout} s and was killed; "
-            f"pass a larger timeout=, or None to wait for ever, if steps may take that long. {note}",
+            f"worker {self.index} (environments {_span(self)}) did not answer within timeout={timeout} s and was "
+            f"killed; pass a larger timeout=, or None to wait for ever, if steps may take that long. {note}",
             self.index,
             self.env_ids,
         )
@@ -237,7 +240,7 @@ class WorkerPool:
         bounds = [n_envs * k // config.workers for k in range(config.workers + 1)]
         self._specs = [
             WorkerSpec(pickled, first, stop - first, slice_config, os.getpid(), lasting)
-            for first, stop in zip(bounds, bounds[1:], strict=False)
+            for first, stop in itertools.pairwise(bounds)
         ]
         try:
             with _ready_to_start(config.start_method):
@@ -309,7 +312,7 @@ class WorkerPool:
 
     def _start(self, index: int, dead: Worker | None) -> Worker:
         others = [worker for worker in self.workers if worker is not dead]
-        inherited = (_fd_of(self.deaths), *(fd for worker in others for fd in worker.fds))
+        inherited = (pollable(self.deaths), *(fd for worker in others for fd in worker.fds))
         if self._block is not None:
             inherited = (*inherited, self._block.fd)
         worker = Worker(index, self._specs[index], self.config, inherited)
@@ -400,7 +403,7 @@ def _ready_to_start(method: str) -> Iterator[None]:
             sys.modules["__main__"] = script
 
 
-def _fd_of(selector: selectors.BaseSelector) -> int:
+def pollable(selector: selectors.BaseSelector) -> int:
     """An epoll or kqueue can itself be polled."""
     fd: int = selector.fileno()  # type: ignore[attr-defined]
     return fd

@@ -187,11 +187,12 @@ def repair_what_shows(rng: np.random.Generator, obs: np.ndarray) -> int:
 
 @pytest.mark.skipif(RULES == "unknown", reason="the installed CybORG plays by neither rule set")
 @pytest.mark.parametrize("red", ["bline", "meander", "sleep"])
+@pytest.mark.parametrize("green", ["sleep", "active"])
 @pytest.mark.parametrize("policy", [never, anything, repair_what_shows])
-def test_side_by_side(red: str, policy: Callable[[np.random.Generator, np.ndarray], int]) -> None:
+def test_side_by_side(red: str, green: str, policy: Callable[[np.random.Generator, np.ndarray], int]) -> None:
     """The same seeds give the same episodes; every second one goes on with the stream."""
-    reference = CybORGEnv(red=red)
-    world = stockade.make(red=red, rules=RULES, chance="cyborg")
+    reference = CybORGEnv(red=red, green=green)
+    world = stockade.make(red=red, rules=RULES, chance="cyborg", green=green)
     rng = np.random.default_rng([len(red), len(policy.__name__)])
     for episode in range(EPISODES):
         seed = 90_000 + episode if episode % 2 == 0 else None

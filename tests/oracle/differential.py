@@ -132,9 +132,9 @@ class Duel:
         return Case(self.config, self.seed, tuple(map(tuple, self._episodes)))
 
     def _compare(self, observation: np.ndarray, rewards: np.ndarray, reward: float, columns: int) -> Mismatch | None:
-        got = kernel_rows(self._envs, observation, rewards)[0, :columns]
-        expected = np.array(model_row(self.model, self.observation, reward)[:columns])
-        return None if np.array_equal(expected, got) else Mismatch(self.case, explain(expected, got))
+        got = kernel_rows(self._envs, observation, rewards)[0, :columns].tolist()
+        expected = model_row(self.model, self.observation, reward)[:columns]
+        return None if expected == got else Mismatch(self.case, explain(expected, got))
 
 
 def first_mismatch(case: Case) -> Mismatch | None:
@@ -222,7 +222,8 @@ def compare_batch(batch: Batch) -> Result:
             episode, t = np.argwhere(unequal.any(axis=2))[0].tolist()
             played = [*actions[:episode, :, world].tolist(), actions[episode, :t, world].tolist()]
             case = Case(batch.config, seed, tuple(map(tuple, played)))
-            mismatches.append(Mismatch(case, explain(expected[episode, t], rows[episode, t, world])))
+            differences = explain(expected[episode, t].tolist(), rows[episode, t, world].tolist())
+            mismatches.append(Mismatch(case, differences))
     return Result(batch, tuple(mismatches), restarted)
 
 

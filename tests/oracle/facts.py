@@ -23,18 +23,15 @@ STEP_FIELDS = (  # what happened in the last step; without a meaning after a res
     "blue_success",
     "green_target",
 )
-# Names of the parts of a row, and how many integers each takes. `hosts` holds HostFacts host after host.
-LAYOUT = {
-    "observation": N_OBSERVATION_BITS,
-    "hosts": N_HOSTS * len(HostFacts._fields),
-    "red_ports": N_HOSTS,
-    "service_down": 1,
-    "random_peek": 1,
-    "reward_in_tenths": 1,
-    **dict.fromkeys(STEP_FIELDS, 1),
-}
-ROW = sum(LAYOUT.values())
-ROW_AFTER_RESET = ROW - len(STEP_FIELDS) - 1  # the leading part that has a meaning before the first step
+STATE_FIELDS = ("service_down", "red_knows_service", "known_addresses", "known_names", "known_subnets")
+# A row: 52 bits, HostFacts host after host, red's ports host after host, and WORLD_FIELDS.
+WORLD_FIELDS = (*STATE_FIELDS, "random_peek", "reward_in_tenths", *STEP_FIELDS)
+_HOSTS = N_OBSERVATION_BITS  # where the parts of a row begin
+_PORTS = _HOSTS + N_HOSTS * len(HostFacts._fields)
+_WORLD = _PORTS + N_HOSTS
+ROW = _WORLD + len(WORLD_FIELDS)
+_PEEK = _WORLD + len(STATE_FIELDS)
+ROW_AFTER_RESET = _PEEK + 1  # the leading part that has a meaning before the first step
 
 
 def model_row(model: ReferenceModel, observation: list[int], reward: float) -> list[int]:
@@ -45,6 +42,10 @@ def model_row(model: ReferenceModel, observation: list[int], reward: float) -> l
     row += model.red_ports
     row += (
         model.service_down,
+        model.knowledge.ot_service,
+        model.knowledge.address_mask,
+        model.knowledge.name_mask,
+        model.knowledge.subnet_mask,
         model.random_peek(),
         round(10 * reward),
         model.red_type,
@@ -63,22 +64,31 @@ def kernel_rows(envs: Any, observation: np.ndarray, reward: np.ndarray) -> np.nd
     """The rows of all worlds of a vector environment: (n, ROW) int64. Rewards must be whole tenths, exactly."""
     truth, n = envs.true_state(), len(observation)
     tenths = np.rint(10 * reward)
-    if not np.array_equal(tenths / 10, reward):
+    if (tenths / 10 != reward).any():
         raise AssertionError(f"a reward is not rounded to one decimal: {reward[tenths / 10 != reward][:5]}")
-    hosts = np.stack([getattr(truth, name) for name in HostFacts._fields], axis=-1)
-    parts = [observation, hosts.reshape(n, -1), truth.red_ports, truth.service_down, envs.random_peek(), tenths]
-    parts += [getattr(truth, name) for name in STEP_FIELDS]
-    return np.column_stack([np.asarray(part).astype(np.int64) for part in parts])
+    rows = np.empty((n, ROW), np.int64)
+    rows[:, :_HOSTS] = observation
+    hosts = rows[:, _HOSTS:_PORTS].reshape(n, N_HOSTS, -1)  # a view
+    for i, name in enumerate(HostFacts._fields):
+        hosts[:, :, i] = getattr(truth, name)
+    rows[:, _PORTS:_WORLD] = truth.red_ports
+    for i, name in enumerate(STATE_FIELDS):
+        rows[:, _WORLD + i] = getattr(truth, name)
+    rows[:, _PEEK] = envs.random_peek()
+    rows[:, _PEEK + 1] = tenths
+    for i, name in enumerate(STEP_FIELDS):
+        rows[:, _PEEK + 2 + i] = getattr(truth, name)
+    return rows
 
 
-def explain(expected: np.ndarray, got: np.ndarray) -> str:
+def explain(expected: list[int], got: list[int]) -> str:
     """Names the facts in which two rows (or their parts after a reset) differ, the model's value first."""
     names = [f"observation[{i}]" for i in range(N_OBSERVATION_BITS)]
     names += [f"{name} of {host.name}" for host in Host for name in HostFacts._fields]
     names += [f"red_ports of {host.name}" for host in Host]
-    names += list(LAYOUT)[3:]
+    names += WORLD_FIELDS
     return "\n".join(
         f"{name}: expected {want}, got {have}"
-        for name, want, have in zip(names, expected.tolist(), got.tolist(), strict=False)
+        for name, want, have in zip(names, expected, got, strict=False)
         if want != have
     )

@@ -32,6 +32,18 @@ class Knowledge:
     ports: list[int] = field(default_factory=lambda: [0] * N_HOSTS)  # mask of ports by host; 0: never scanned
     ot_service: bool = False
 
+    @property
+    def address_mask(self) -> int:
+        return sum(1 << host for host in self.addresses)
+
+    @property
+    def name_mask(self) -> int:
+        return sum(1 << host for host in self.names)
+
+    @property
+    def subnet_mask(self) -> int:
+        return sum(1 << subnet - Subnet.ENTERPRISE for subnet in self.subnets)
+
 
 class RedAgent(Protocol):
     """Chooses red's moves within one episode."""

@@ -19,6 +19,7 @@ from .differential import CONFIGS, MAX_HORIZON, Batch, Case, Config, Duel, compa
 from .facts import ROW_AFTER_RESET, explain, kernel_rows, model_row
 from .network import MONITOR, N_ACTIONS, SLEEP, BlueClass, Host
 from .policies import POLICIES
+from .stream import Stream
 
 # ---------------------------------------------------------------------- what blue can be told to do
 
@@ -117,16 +118,48 @@ def test_kernel_equals_model_over_long_episodes(red: str, policy: str):
     assert not result.mismatches, str(result.mismatches[0])
 
 
+@pytest.mark.parametrize("red", ["bline", "meander"])
+@pytest.mark.parametrize(
+    "action",
+    [SLEEP, BlueClass.DECOY_VSFTPD.on(Host.ENTERPRISE0), *(BlueClass.RESTORE.on(h) for h in (Host.USER0, Host.USER2))],
+)
+def test_kernel_equals_model_when_blue_does_one_thing_only(red: str, action: int):
+    """500 times the same: 500 decoys on one host, or as many shells and suspicious ids as red can make."""
+    _expect_none(first_mismatch(Case(Config(red), 3, ((action,) * MAX_HORIZON,))))
+
+
 def test_reset_equals_model_for_many_seeds():
     """5,000 resets; some draw a process id that is 0 or in use on its host, and must draw again."""
     n, config = 5000, Config("bline")
     envs, model = config.kernel(n, 100, "next_step"), config.model()
     observation, _ = envs.reset(seed=0)
-    got = kernel_rows(envs, observation, np.zeros(n))[:, :ROW_AFTER_RESET]
+    got = kernel_rows(envs, observation, np.zeros(n))[:, :ROW_AFTER_RESET].tolist()
     for seed in range(n):
-        expected = np.array(model_row(model, model.reset(seed), 0.0)[:ROW_AFTER_RESET])
-        assert np.array_equal(expected, got[seed]), f"{seed=}: {explain(expected, got[seed])}"
+        expected = model_row(model, model.reset(seed), 0.0)[:ROW_AFTER_RESET]
+        assert expected == got[seed], f"{seed=}: {explain(expected, got[seed])}"
     envs.close()
+
+
+def test_mix_is_one_of_the_three_agents_in_each_episode():
+    """Which one is drawn leaves the reference's stream alone: the episode is the pure agent's, number for number."""
+    n, red_of = 40, {code: name for name, code in (("sleep", 0), ("bline", 1), ("meander", 2))}
+    envs = Config("mix").kernel(n, MAX_HORIZON, "disabled")
+    observation, _ = envs.reset(seed=100)
+    streams = [Stream(100 + world) for world in range(n)]
+    seen = set()
+    for _ in range(3):
+        models = [Config(red_of[code]).model() for code in envs.true_state().red.tolist()]
+        seen |= {tuple(envs.true_state().red.tolist())}
+        for model, stream in zip(models, streams, strict=True):
+            model.stream = stream
+            model.reset()
+        for action in (SLEEP, MONITOR, BlueClass.RESTORE.on(Host.USER1)) * 10:
+            observation, reward, _, _, _ = envs.step(np.full(n, action))
+            expected = [model_row(model, *model.step(action)) for model in models]
+            assert expected == kernel_rows(envs, observation, reward).tolist()
+        envs.reset()
+    assert len(seen) == 3, "the same agents in every episode"
+    assert set.union(*map(set, seen)) == set(red_of)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**40 + 5, 2**63 - 1])

@@ -14,7 +14,7 @@ import pytest
 
 from .host import HostFacts
 from .model import ReferenceModel
-from .network import Host, Subnet
+from .network import Host
 
 _TRACES = Path(__file__).parents[1] / "data" / "traces"
 _FILES = sorted(_TRACES.glob("*.npz"))
@@ -55,7 +55,7 @@ def _state(model: ReferenceModel, observation: list[int]) -> dict[str, object]:
         "sus_pids": [len(host.suspicious) for host in model.hosts],
         "n_processes": [len(host.processes) for host in model.hosts],
         "red_know": known,
-        "red_subnets": sum(1 << i for i, subnet in enumerate(Subnet) if subnet in knowledge.subnets),
+        "red_subnets": knowledge.subnet_mask,
         "ot": model.service_down | 2 * service.active | 4 * (service.pid is not None) | 8 * knowledge.ot_service,
     }
 

@@ -1,0 +1,211 @@
+"""What Stockade promises beyond Gymnasium, a rule a function; skipped where a vector environment does not have it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError, ResetNeeded
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import iterate
+
+from stockade.vector.check_trial import NotApplicable, Trial, actions_for, left_behind, mode_of, plain, rollout
+
+
+def call_order(trial: Trial) -> None:
+    """A step before the first reset, or anything after close, raises Gymnasium's errors."""
+    envs = trial.open()
+    trial.only_strict("Gymnasium leaves the errors for a wrong order of calls to the environments")
+    (actions,) = actions_for(envs, 1, trial.seed)
+    with trial.expect((ResetNeeded,), "a step before the first reset"):
+        envs.step(actions)
+    envs.reset(seed=trial.seed)
+    envs.close()
+    with trial.expect((ClosedEnvironmentError,), "a step after close"):
+        envs.step(actions)
+    with trial.expect((ClosedEnvironmentError,), "a reset after close"):
+        envs.reset()
+
+
+def bad_actions(trial: Trial) -> None:
+    """Bad actions are refused by name, before any environment is touched."""
+    envs, twin = trial.open(), trial.open()
+    trial.only_strict("Gymnasium leaves the checking of actions to the environments")
+    refusal = (gymnasium.error.InvalidAction, ValueError)
+    first, *rest = actions_for(envs, 5, trial.seed)
+    if not isinstance(first, np.ndarray):
+        raise NotApplicable("actions are no single array")
+    envs.reset(seed=trial.seed)
+    twin.reset(seed=trial.seed)
+    with trial.expect(refusal, "too few actions"):
+        envs.step(first[:-1])
+    with trial.expect(refusal, "actions of a wrong shape"):
+        envs.step(first[..., None])
+    with trial.expect(refusal, "an action that is NaN", "" if first.dtype.kind != "f" else f"{envs.num_envs - 1}"):
+        bad = first.astype(np.float64)
+        bad[-1] = np.nan
+        envs.step(bad)
+    if isinstance(envs.single_action_space, gymnasium.spaces.Discrete):
+        for value in (envs.single_action_space.start - 1, envs.single_action_space.start + envs.single_action_space.n):
+            bad = first.astype(np.int64)
+            bad[-1] = value
+            with trial.expect(refusal, f"the action {value}", f"{envs.num_envs - 1}"):
+                envs.step(bad)
+    for actions in (first, *rest):
+        after = plain(envs.step(actions)[:4])
+        trial.require(after == plain(twin.step(actions)[:4]), "refused actions changed the environments")
+
+
+def calls(trial: Trial) -> None:
+    """`call`, `get_attr` and `set_attr` reach every environment."""
+    envs: Any = trial.open()
+    if not hasattr(envs, "call"):
+        raise NotApplicable("no call()")
+    envs.reset(seed=trial.seed)
+    trial.require(len(envs.get_attr("spec")) == envs.num_envs, "get_attr must give one value an environment")
+    envs.set_attr("checked_by_stockade", list(range(envs.num_envs)))
+    found = envs.get_attr("checked_by_stockade")
+    trial.require(found == tuple(range(envs.num_envs)), f"set_attr of a list, then get_attr, gave {found}")
+    envs.set_attr("checked_by_stockade", "all")
+    trial.require(envs.call("checked_by_stockade") == ("all",) * envs.num_envs, "set_attr of one value is for all")
+    with trial.expect((ValueError,), "set_attr with too few values"):
+        envs.set_attr("checked_by_stockade", [0] * (envs.num_envs + 1))
+    with trial.expect((AttributeError,), "an attribute that does not exist"):
+        envs.get_attr("no_such_attribute")
+    envs.step(actions_for(envs, 1, trial.seed)[0])
+
+
+def true_states(trial: Trial) -> None:
+    """`true_state()` has a row an environment, does not disturb the run, and says how old its rows are."""
+    envs, twin = _with(trial, "true_state")
+    run = actions_for(envs, min(trial.steps, 30), trial.seed)
+    envs.reset(seed=trial.seed)
+    try:
+        states = envs.true_state()
+    except NotImplementedError as reason:
+        raise NotApplicable(str(reason)) from None
+    if hasattr(states, "age"):
+        trial.require(states.age.shape == (envs.num_envs,), f"age has shape {states.age.shape}")
+        trial.require(len(states) == envs.num_envs, f"there are {len(states)} true states")
+    plain_run = rollout(twin, trial.seed, run, infos=False)
+    envs.reset(seed=trial.seed)
+    looked_at = [envs]
+
+    class Looking:
+        """The vector environment, looked at before every step."""
+
+        metadata = envs.metadata
+        reset = staticmethod(envs.reset)
+
+        @staticmethod
+        def step(actions: Any) -> Any:
+            looked_at[0].true_state()
+            return envs.step(actions)
+
+    seen = rollout(Looking(), trial.seed, run, infos=False)  # type: ignore[arg-type]
+    trial.require(seen == plain_run, "looking at true states changed the run")
+
+
+def snapshots(trial: Trial) -> None:
+    """After `restore(snapshot())` the same actions give the same bits."""
+    envs, _ = _with(trial, "snapshot")
+    run = actions_for(envs, min(trial.steps, 30), trial.seed)
+    envs.reset(seed=trial.seed)
+    envs.step(run[0])
+    try:
+        snapshot = envs.snapshot()
+    except (NotImplementedError, AttributeError) as reason:
+        raise NotApplicable(str(reason).splitlines()[0]) from None
+    first = _steps(envs, run[1:])
+    envs.restore(snapshot)
+    trial.require(first == _steps(envs, run[1:]), "after restore() the same actions gave another run")
+
+
+def context_manager(trial: Trial) -> None:
+    """`with` closes."""
+    envs: Any = trial.open()
+    if not hasattr(envs, "__enter__"):
+        raise NotApplicable("no context manager")
+    with envs as entered:
+        trial.require(entered is envs, "`with envs as x` must give envs itself")
+    trial.require(envs.closed, "`with` must close")
+
+
+def send_and_recv(trial: Trial) -> None:
+    """The asynchronous interface: each environment's own run is the same as in `step`, and nobody starves."""
+    envs, twin = _with(trial, "recv")
+    if mode_of(envs) is AutoresetMode.DISABLED:
+        raise NotApplicable("needs autoreset")
+    with trial.expect((NoAsyncCallError,), "recv before anything was sent"):
+        envs.recv()
+    run = actions_for(envs, trial.steps, trial.seed)
+    single_actions = [list(iterate(envs.action_space, actions)) for actions in run]
+    twin.reset(seed=trial.seed)
+    expected = [plain(twin.step(actions)[:4]) for actions in run]
+    rows: dict[int, list[Any]] = defaultdict(list)
+    envs.async_reset(seed=trial.seed)
+    limit = trial.steps * envs.num_envs * 50
+    while min((len(rows[i]) for i in range(envs.num_envs)), default=0) <= trial.steps:
+        observations, rewards, terminated, truncated, infos = envs.recv()
+        ids = infos["env_id"]
+        trial.require(len(ids) <= envs.batch_size and len(set(ids.tolist())) == len(ids), f"env_id is {ids}")
+        for place, i in enumerate(ids.tolist()):
+            rows[i].append((observations, rewards, terminated, truncated, place))
+        with trial.expect((AlreadyPendingCallError,), "a step while environments are under way") if limit % 97 == 0 and (
+            len(ids) < envs.num_envs
+        ) else _nothing():
+            envs.step(run[0])
+        going = [i for i in ids.tolist() if len(rows[i]) <= trial.steps]
+        if going:
+            envs.send(np.array([single_actions[len(rows[i]) - 1][i] for i in going]), going)
+        limit -= len(ids)
+        trial.require(limit > 0, f"some environments starve: steps so far {[len(rows[i]) for i in sorted(rows)]}")
+    for step, (_, rewards, terminated, truncated) in enumerate(expected, start=1):
+        for name, wanted, column in (("rewards", rewards, 1), ("terminations", terminated, 2), ("truncations", truncated, 3)):
+            got = np.array([rows[i][step][column][rows[i][step][4]] for i in range(envs.num_envs)])
+            trial.require(plain(got) == wanted, f"{name} of step {step} are not those of step()")
+
+
+def nothing_left(trial: Trial) -> None:
+    """After close there are no more processes and descriptors than before."""
+    envs = trial.open()  # the first one may start helpers of multiprocessing that stay
+    envs.close()
+    before = left_behind()
+    envs = trial.open()
+    envs.reset(seed=trial.seed)
+    envs.step(actions_for(envs, 1, trial.seed)[0])
+    envs.close()
+    after = left_behind()
+    trial.require(after <= before, f"(children, descriptors) were {before} before and {after} after")
+
+
+EXTRA_RULES = (
+    call_order,
+    bad_actions,
+    calls,
+    true_states,
+    snapshots,
+    context_manager,
+    send_and_recv,
+    nothing_left,
+)
+
+
+def _with(trial: Trial, method: str) -> tuple[Any, Any]:
+    envs: Any = trial.open()
+    if not hasattr(envs, method):
+        raise NotApplicable(f"no {method}()")
+    return envs, trial.open()
+
+
+def _steps(envs: Any, run: list[Any]) -> list[Any]:
+    record = []
+    for actions in run:
+        values = envs.step(actions)
+        record.append(plain(values[:4]))
+        over = values[2] | values[3]
+        if mode_of(envs) is AutoresetMode.DISABLED and over.any():
+            record.append(plain(envs.reset(options={"reset_mask": over})[0]))
+    return record
