@@ -18,7 +18,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 from stockade.vector.errors import ContractViolation
 
 
-class NotApplicable(Exception):  # noqa: N818 - not an error: the rule is skipped
+class NotApplicable(Exception):
     """A rule does not apply to this vector environment."""
 
 
@@ -102,7 +102,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain(part) for part in value]
     if isinstance(value, np.generic):
-        return value.dtype.str, value.tobytes()
+        return value.dtype.str, (), value.tobytes()
     return value
 
 
@@ -135,7 +135,7 @@ class Reference(VectorEnv[Any, Any, Any]):
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         mask = np.ones(self.num_envs, np.bool_) if options is None else options["reset_mask"]
-        rest = None if options is None else {}
+        rest: dict[str, Any] | None = None if options is None else {}
         infos: dict[str, Any] = {}
         for i in np.flatnonzero(mask):
             self._latest[i], info = self._envs[i].reset(seed=None if seed is None else seed + int(i), options=rest)
@@ -167,7 +167,7 @@ class Reference(VectorEnv[Any, Any, Any]):
             env.close()
 
     def _batch(self) -> Any:
-        empty = create_empty_array(self.single_observation_space, self.num_envs)
+        empty: Any = create_empty_array(self.single_observation_space, self.num_envs)
         return concatenate(self.single_observation_space, self._latest, empty)
 
 

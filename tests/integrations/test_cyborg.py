@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+import stockade
 from stockade.cage2.actions import UNKNOWN, action_index
 from stockade.cage2.checks import InvalidActionError
-from stockade.cage2.info import world_info
 from stockade.cage2.scenario import HOSTS
-from stockade.cage2.state import INITIAL
 from stockade.integrations.cyborg import CybORGEnv
 from tests.integrations import stand_in
 
@@ -93,6 +92,19 @@ def test_refuses_other_actions_than_the_challenges(monkeypatch: pytest.MonkeyPat
 def test_can_be_made_in_another_process() -> None:
     make = cloudpickle.loads(cloudpickle.dumps(lambda: CybORGEnv(red="meander", horizon=7)))
     assert make().horizon == 7
+
+
+def test_in_a_vector_environment() -> None:
+    envs = stockade.make_vec(3, backend="serial", env=CybORGEnv)
+    obs, _ = envs.reset(seed=4)
+    singles = [CybORGEnv() for _ in range(3)]
+    np.testing.assert_array_equal(obs, [env.reset(seed=4 + i)[0] for i, env in enumerate(singles)])
+    for action in ACTIONS:
+        obs = envs.step(np.full(3, action))[0]
+        np.testing.assert_array_equal(obs, [env.step(action)[0] for env in singles])
+        truth = envs.true_state()
+        np.testing.assert_array_equal(truth.red_access, [env.true_state().red_access for env in singles])
+    envs.close()
 
 
 # ------------------------------------------------------------------------------------------------------------- seeding
@@ -232,10 +244,11 @@ def test_sleep_does_not_fail() -> None:
 
 
 def test_same_keys_and_types_as_the_built_in_world() -> None:
-    env = CybORGEnv()
-    env.reset()
-    info, expected = env.step(0)[4], world_info(INITIAL[0])
-    assert {name: type(value) for name, value in info.items()} == {name: type(v) for name, v in expected.items()}
+    types = []
+    for env in (CybORGEnv(), stockade.make()):
+        env.reset()
+        types.append({name: type(value) for name, value in env.step(0)[4].items()})
+    assert types[0] == types[1]
 
 
 # ------------------------------------------------------------------------------------------- the installed simulator

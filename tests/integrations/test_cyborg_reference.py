@@ -211,3 +211,24 @@ def test_side_by_side(red: str, green: str, policy: Callable[[np.random.Generato
             for field in TRUE_STATE.names or ():
                 np.testing.assert_array_equal(getattr(our_truth, field), truth[field], err_msg=field)
             assert our_info == info
+
+
+@pytest.mark.skipif(RULES == "unknown", reason="the installed CybORG plays by neither rule set")
+@pytest.mark.parametrize("backend", ["serial", "pipes", "shared_memory"])
+def test_on_every_backend(backend: str) -> None:
+    """Four references in worker processes equal four built-in worlds, over the end of an episode."""
+    native = stockade.make_vec(4, red="meander", horizon=20, rules=RULES, chance="cyborg")
+    options = {} if backend == "serial" else {"workers": 2}
+    envs = stockade.make_vec(4, backend=backend, env=lambda: CybORGEnv(red="meander", horizon=20), **options)
+    try:
+        np.testing.assert_array_equal(envs.reset(seed=3)[0], native.reset(seed=3)[0])
+        rng = np.random.default_rng(0)
+        for _ in range(30):
+            actions = rng.integers(145, size=4)
+            for theirs, ours in zip(envs.step(actions)[:4], native.step(actions)[:4], strict=True):
+                np.testing.assert_array_equal(theirs, ours)
+            truth, our_truth = envs.true_state(), native.true_state()
+            for field in TRUE_STATE_FIELDS:
+                np.testing.assert_array_equal(getattr(truth, field), getattr(our_truth, field), err_msg=field)
+    finally:
+        envs.close()

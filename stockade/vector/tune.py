@@ -1,0 +1,140 @@
+"""Which backend is fastest here: factory -> a few (backend, workers, batch_size) measured -> a table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+
+from stockade.vector.async_pool import AsyncPoolVectorEnv
+from stockade.vector.base import BaseVectorEnv
+from stockade.vector.machine import available_cores
+from stockade.vector.make import make_vector
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One way to run the environments.
+
+    Attributes:
+        backend, workers, batch_size: as in `make_vector`.
+        steps_per_second: of all environments together.
+    """
+
+    backend: str
+    workers: int | None
+    batch_size: int | None
+    steps_per_second: float
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """For `make_vector(backend, factory, n_envs, **options)`."""
+        given = {"workers": self.workers, "batch_size": self.batch_size}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What `autotune` measured, fastest first."""
+
+    n_envs: int
+    trials: tuple[Trial, ...]
+
+    @property
+    def best(self) -> Trial:
+        """The fastest."""
+        return self.trials[0]
+
+    def __str__(self) -> str:
+        """A table."""
+        lines = [f"{'backend':<14} {'workers':>7} {'batch':>6} {'steps/s':>12}   ({self.n_envs} environments)"]
+        for trial in self.trials:
+            workers = "-" if trial.workers is None else trial.workers
+            batch = "-" if trial.batch_size is None else trial.batch_size
+            lines.append(f"{trial.backend:<14} {workers:>7} {batch:>6} {trial.steps_per_second:>12,.0f}")
+        return "\n".join(lines)
+
+
+def autotune(
+    factory: Callable[[], gymnasium.Env[Any, Any]],
+    n_envs: int = 64,
+    *,
+    backends: Sequence[str] = ("serial", "pipes", "shared_memory", "async"),
+    workers: Sequence[int] | None = None,
+    seconds: float = 1.0,
+    **options: Any,
+) -> Tuning:
+    """Measure a few ways to run environments on this machine.
+
+    `async` is measured with recv and send, the others with step; all with random actions chosen beforehand, so the time
+    of a policy is not in it. If yours takes long, `async` gains more than the table says.
+
+    Args:
+        factory: makes one environment.
+        n_envs: how many.
+        backends: which to try.
+        workers: which numbers of workers to try; default half the cores, the cores, and twice the cores.
+        seconds: how long to measure each.
+        **options: for `make_vector`.
+
+    Returns:
+        The measurements, fastest first; `print` them, and pass `tuning.best.options` on.
+    """
+    cores = available_cores()
+    counts = sorted({max(1, cores // 2), cores, 2 * cores} if workers is None else set(workers))
+    counts = sorted({min(count, n_envs) for count in counts})
+    batches = sorted({max(1, n_envs // 4), max(1, n_envs // 2), n_envs})
+    plans: list[tuple[str, int | None, int | None]] = []
+    for backend in backends:
+        if backend == "serial":
+            plans.append((backend, None, None))
+        else:
+            sizes: list[int | None] = [*batches] if backend == "async" else [None]
+            plans += [(backend, count, size) for count in counts for size in sizes]
+    trials = []
+    for backend, count, size in plans:
+        with make_vector(backend, factory, n_envs, workers=count, batch_size=size, **options) as envs:
+            trials.append(Trial(backend, count, size, steps_per_second(envs, seconds)))
+    return Tuning(n_envs, tuple(sorted(trials, key=lambda trial: -trial.steps_per_second)))
+
+
+def steps_per_second(envs: BaseVectorEnv, seconds: float) -> float:
+    """Environment steps a second, with recv and send where there are such, after a warm-up of a tenth of the time."""
+    if isinstance(envs, AsyncPoolVectorEnv):
+        return _measure_async(envs, seconds)
+    actions = envs.action_space.sample()
+    envs.reset(seed=0)
+    _repeat(lambda: envs.step(actions), seconds / 10)
+    count, elapsed = _repeat(lambda: envs.step(actions), seconds)
+    return count * envs.num_envs / elapsed
+
+
+def _measure_async(envs: AsyncPoolVectorEnv, seconds: float) -> float:
+    single = envs.action_space.sample()
+    steps = 0
+
+    def turn() -> None:
+        nonlocal steps
+        *_, infos = envs.recv()
+        ids = infos["env_id"]
+        steps += len(ids)
+        envs.send(single[ids], ids)
+
+    envs.async_reset(seed=0)
+    _repeat(turn, seconds / 10)
+    steps = 0
+    _, elapsed = _repeat(turn, seconds)
+    return steps / elapsed
+
+
+def _repeat(turn: Callable[[], Any], seconds: float) -> tuple[int, float]:
+    """Call until the time is over; at least three times."""
+    start = time.perf_counter()
+    count = 0
+    while count < 3 or time.perf_counter() - start < seconds:
+        turn()
+        count += 1
+    return count, time.perf_counter() - start
