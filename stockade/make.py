@@ -14,7 +14,9 @@ from stockade.cage2.vector import NativeVectorEnv
 BACKENDS = ("native", "serial", "pipes", "shared_memory", "async", "ray")
 ENV_ID = "stockade/CAGE2-v0"
 #: Options of the built-in world; what make_vec gets beside them goes to the backend.
-_WORLD_OPTIONS = ("red", "horizon", "rules", "chance", "green", "obs_dtype", "info", "action_mask", "render_mode")
+_WORLD_OPTIONS = (
+    "red", "horizon", "rules", "chance", "green", "obs", "obs_dtype", "info", "action_mask", "render_mode",
+)  # fmt: skip
 
 
 def make(
@@ -43,8 +45,8 @@ def make_vec(
         backend: `native` (the built-in world, compiled), or for any environment `serial`, `pipes`, `shared_memory`,
             `async`, `ray`.
         env: a function that makes a Gymnasium environment, for every backend but `native`; default the built-in world.
-        options: of the built-in world (red, horizon, rules, chance, green, obs_dtype, info, action_mask, render_mode)
-            and of the backend (autoreset_mode, copy, and for native threads; see docs/backends.md).
+        options: of the built-in world (red, horizon, rules, chance, green, obs, obs_dtype, info, action_mask,
+            render_mode) and of the backend (autoreset_mode, copy, and for native threads; see docs/backends.md).
     """
     if backend not in BACKENDS:
         raise ValueError(f"backend={backend!r} is unknown; take one of {', '.join(map(repr, BACKENDS))}")

@@ -16,9 +16,10 @@ import numpy as np
 from stockade.cage2 import kernel
 from stockade.cage2.config import WorldConfig
 from stockade.cage2.jit import as_records
+from stockade.cage2.memory import MEMORY, MEMORY_SIZE, recall_batch, remember_batch
 from stockade.cage2.observe import observation_words
 from stockade.cage2.scenario import N_HOSTS
-from stockade.cage2.state import INITIAL, WORLD, ledger_dtype
+from stockade.cage2.state import INITIAL, OBS_SIZE, WORLD, ledger_dtype
 from stockade.cage2.truth import TrueState
 
 #: Worlds a thread should have at least; below that, waking it costs more than it does.
@@ -50,11 +51,13 @@ class Snapshot:
         config: of the worlds.
         worlds: (n, bytes of a WORLD record) uint8.
         ledgers: (n, bytes of a ledger record) uint8 under `chance="cyborg"`, else None.
+        memory: (n, bytes of a MEMORY record) uint8 with `obs="memory"`, else None.
     """
 
     config: WorldConfig
     worlds: np.ndarray
     ledgers: np.ndarray | None
+    memory: np.ndarray | None = None
 
     def __len__(self) -> int:
         """Number of worlds."""
@@ -70,8 +73,9 @@ class Snapshot:
         """Equal snapshots have equal hashes, so that a search can look states up."""
         return hash(self._key())
 
-    def _key(self) -> tuple[WorldConfig, bytes, bytes]:
-        return self.config, self.worlds.tobytes(), b"" if self.ledgers is None else self.ledgers.tobytes()
+    def _key(self) -> tuple[WorldConfig, bytes, bytes, bytes]:
+        ledgers, memory = (b"" if part is None else part.tobytes() for part in (self.ledgers, self.memory))
+        return self.config, self.worlds.tobytes(), ledgers, memory
 
 
 def rows_of_bytes(records: np.ndarray) -> np.ndarray:
@@ -94,6 +98,9 @@ class Batch:
         self.n = int(n)
         self.worlds = np.zeros(n, WORLD)
         self.ledgers = np.zeros(n, ledger_dtype(config.horizon)) if config.chance == "cyborg" else None
+        # What blue remembers, and the 52 bits that kernels write where users get more.
+        self.memory = np.zeros(n, MEMORY) if config.obs == "memory" else None
+        self._bits = None if self.memory is None else np.zeros((n, OBS_SIZE), np.uint8)
         self._all = np.ones(n, np.bool_)
         self._slices = [(self.n * k // threads, self.n * (k + 1) // threads) for k in range(min(int(threads), self.n))]
         self._pool: ThreadPoolExecutor | None = None
@@ -103,7 +110,8 @@ class Batch:
     def _bind(self) -> None:
         """Views of the memory: the true state for users, records for the kernel."""
         self.truth = TrueState.of(self.worlds)
-        self._bytes = rows_of_bytes(self.worlds), None if self.ledgers is None else rows_of_bytes(self.ledgers)
+        parts = self.worlds, self.ledgers, self.memory
+        self._bytes = tuple(None if part is None else rows_of_bytes(part) for part in parts)
         ledgers = None if self.ledgers is None else as_records(self.ledgers)
         self.records = as_records(self.worlds), ledgers
         self.constants = as_records(INITIAL), as_records(self.config.settings())
@@ -118,12 +126,18 @@ class Batch:
         self.__dict__.update(state)
         self._bind()
 
+    @property
+    def obs_size(self) -> int:
+        """Length of an observation."""
+        return OBS_SIZE if self.memory is None else MEMORY_SIZE
+
     # ----------------------------------------------------------------------------------------------------- running
     def reset(self, obs: np.ndarray, seeds: Seeds, chosen: np.ndarray | None = None) -> None:
         """Begin an episode in the chosen worlds (default all); a world without a seed goes on with its stream."""
         chosen = self._all if chosen is None else chosen
         self._seed(seeds.values, seeds.given & chosen)
-        self._run(kernel.reset_batch, *self.records, *self.constants, chosen, observation_words(obs))
+        self._run(kernel.reset_batch, *self.records, *self.constants, chosen, self.words_for(obs))
+        self._recall(obs)
 
     def _seed(self, values: np.ndarray, given: np.ndarray) -> None:
         if given.any():
@@ -136,17 +150,34 @@ class Batch:
 
         Args:
             actions: (n,) int64, checked by the caller.
-            obs: (n, 52) uint8 written.
+            obs: (n, obs_size) uint8 written.
             rewards: (n,) float64 written.
             over: (n,) bool written: the episode reached its horizon.
             autoreset: see above.
         """
-        out = observation_words(obs), rewards, over
+        out = self.words_for(obs), rewards, over
         self._run(kernel.step_batch, *self.records, *self.constants, actions, *out, last=(autoreset,))
+        self.remember(actions, obs)
 
     def observe(self, obs: np.ndarray) -> None:
-        """Write what blue sees now, (n, 52) uint8, without a step."""
-        observation_words(obs)[...] = self.worlds["obs"][:, :N_HOSTS]
+        """Write what blue sees now, (n, obs_size) uint8, without a step."""
+        self.words_for(obs)[...] = self.worlds["obs"][:, :N_HOSTS]
+        self._recall(obs)
+
+    def words_for(self, obs: np.ndarray) -> np.ndarray:
+        """(n, 13) int32 for the kernel to write the bits of `obs` into; with `obs="memory"` on the way there."""
+        return observation_words(obs if self._bits is None else self._bits)
+
+    def remember(self, actions: np.ndarray, obs: np.ndarray) -> None:
+        """With `obs="memory"`: after the kernel's step, let blue remember it and write all that blue knows."""
+        if self.memory is not None:
+            lived = actions, self.worlds["blue_success"], self.worlds["time"], self.config.horizon, self._bits
+            self._run(remember_batch, as_records(self.memory), *lived, obs)
+
+    def _recall(self, obs: np.ndarray) -> None:
+        if self.memory is not None:
+            lived = self.worlds["time"], self.config.horizon, self._bits
+            self._run(recall_batch, as_records(self.memory), *lived, obs)
 
     def peek(self) -> tuple[np.ndarray, np.ndarray]:
         """Next 32 bits of each reference stream, and the number of words it has handed out; draws nothing."""
@@ -183,8 +214,9 @@ class Batch:
     def snapshot(self, index: int | None = None) -> Snapshot:
         """All worlds, or one."""
         part = slice(None) if index is None else self._one(index)
-        worlds, ledgers = self._bytes
-        return Snapshot(self.config, worlds[part].copy(), None if ledgers is None else ledgers[part].copy())
+        worlds, ledgers, memory = (None if rows is None else rows[part].copy() for rows in self._bytes)
+        assert worlds is not None
+        return Snapshot(self.config, worlds, ledgers, memory)
 
     def restore(self, snapshot: Snapshot, index: int | None = None, seed: int | None = None) -> None:
         """Put worlds back: all of them, or one. A snapshot of one world can be put into all.
@@ -201,10 +233,9 @@ class Batch:
             raise ValueError(f"the snapshot holds {len(snapshot)} worlds, which do not fit into {room}; take one of "
                              f"{room} worlds, or of a single one")  # fmt: skip
         seeds = None if seed is None else self.seeds(seed)
-        worlds, ledgers = self._bytes
-        worlds[part] = snapshot.worlds
-        if ledgers is not None:
-            ledgers[part] = snapshot.ledgers
+        for rows, saved in zip(self._bytes, (snapshot.worlds, snapshot.ledgers, snapshot.memory), strict=True):
+            if rows is not None and saved is not None:
+                rows[part] = saved
         if seeds is not None:
             given = np.zeros(self.n, np.bool_)
             given[part] = True

@@ -15,6 +15,7 @@ RED_ALIASES = {"B_lineAgent": "bline", "RedMeanderAgent": "meander", "SleepAgent
 RULES = ("current", "leaderboard")
 CHANCES = ("fast", "cyborg")
 GREENS = ("sleep", "active")
+OBSERVATIONS = ("bits", "memory")
 
 
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
@@ -32,6 +33,7 @@ class WorldConfig:
         rules: `current`, or `leaderboard` with which the published scores were made.
         chance: `fast`, or `cyborg`: seeds give the reference's episodes.
         green: `sleep` as in the challenge, or `active`.
+        obs: what blue sees: the 52 `bits`, or these and what it knows from its own history (`memory`, see memory.py).
     """
 
     red: str = "bline"
@@ -39,6 +41,7 @@ class WorldConfig:
     rules: str = "current"
     chance: str = "fast"
     green: str = "sleep"
+    obs: str = "bits"
 
     def __post_init__(self) -> None:
         """Check every value, and turn the reference's class names into ours."""
@@ -48,6 +51,7 @@ class WorldConfig:
         _one_of("rules", self.rules, RULES)
         _one_of("chance", self.chance, CHANCES)
         _one_of("green", self.green, GREENS)
+        _one_of("obs", self.obs, OBSERVATIONS)
         if isinstance(self.horizon, bool) or not isinstance(self.horizon, (int, np.integer)):
             raise ValueError(f"horizon={self.horizon!r} is not a whole number of steps")
         if not 1 <= self.horizon <= 1_000_000:

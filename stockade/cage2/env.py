@@ -15,9 +15,8 @@ from stockade.cage2.batch import Batch, Snapshot
 from stockade.cage2.checks import check_action, check_obs_dtype, check_render_mode
 from stockade.cage2.config import WorldConfig
 from stockade.cage2.info import WorldInfo
-from stockade.cage2.observe import observation_words
 from stockade.cage2.render import render_world
-from stockade.cage2.state import OBS_SIZE, WORLD
+from stockade.cage2.state import WORLD
 from stockade.cage2.truth import TrueState
 
 
@@ -25,6 +24,7 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
     """Defend the network of CAGE Challenge 2.
 
     Observation: Box(0, 1, (52,), uint8), 4 bits a host: activity in the last step, what blue believes of the host.
+        With `obs="memory"` Box(0, 1, (160,), uint8): these and blue's own history, `memory.FEATURE_NAMES`.
     Action: Discrete(145): Sleep, Monitor, then Analyse, Remove, eight decoys, Restore on each of 13 hosts.
     Reward: at most 0; what red's root sessions, a stopped service and each Restore cost, in steps of 0.1.
     Termination: never. Truncation: after `horizon` steps.
@@ -51,21 +51,22 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
         chance: str = "fast",
         green: str = "sleep",
         *,
+        obs: str = "bits",
         obs_dtype: Any = np.uint8,
         info: bool = True,
         action_mask: bool = False,
         render_mode: str | None = None,
     ) -> None:
-        """Make a world; see WorldConfig for the first five, the class for the rest."""
-        self.config = WorldConfig(red, horizon, rules, chance, green)
+        """Make a world; see WorldConfig for the first six, the class for the rest."""
+        self.config = WorldConfig(red, horizon, rules, chance, green, obs)
         self.render_mode = check_render_mode(render_mode)
         dtype = check_obs_dtype(obs_dtype)
-        self.observation_space = spaces.Box(0, 1, (OBS_SIZE,), dtype.type)
-        self.action_space = spaces.Discrete(N_ACTIONS)
         self._batch = Batch(self.config, 1, threads=1)
+        self.observation_space = spaces.Box(0, 1, (self._batch.obs_size,), dtype.type)
+        self.action_space = spaces.Discrete(N_ACTIONS)
         self._actions = np.zeros(1, np.int64)
         self._dtype = dtype
-        self._obs = np.zeros((1, OBS_SIZE), np.uint8)
+        self._obs = np.zeros((1, self._batch.obs_size), np.uint8)
         self._reward = np.zeros(1, np.float64)
         self._over = np.zeros(1, np.bool_)
         self._with_info = info
@@ -77,7 +78,7 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
     def _bind(self) -> None:
         """Make once what every step needs: the kernel's arguments, and a reader of the world's memory."""
         batch = self._batch
-        out = observation_words(self._obs), self._reward, self._over
+        out = batch.words_for(self._obs), self._reward, self._over
         self._step_arguments = (*batch.records, *batch.constants, self._actions, *out, 0, 1, False)
         self._world_info = WorldInfo(batch.worlds)
 
@@ -114,6 +115,7 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
             raise ResetNeeded(f"the episode is over after {self.config.horizon} steps; call reset()")
         self._actions[0] = check_action(action)
         kernel.step_batch(*self._step_arguments)
+        self._batch.remember(self._actions, self._obs)
         info = self._world_info.read() if self._with_info else {}
         if self._with_mask:
             info["action_mask"] = ACTION_MASK

@@ -18,7 +18,6 @@ from stockade.cage2.checks import check_actions, check_obs_dtype, check_render_m
 from stockade.cage2.config import WorldConfig
 from stockade.cage2.info import worlds_info
 from stockade.cage2.render import render_world
-from stockade.cage2.state import OBS_SIZE
 from stockade.cage2.truth import TrueState
 
 _MODES = {name: mode for mode in AutoresetMode for name in (mode, mode.value, mode.name.lower())}
@@ -49,7 +48,7 @@ class NativeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
     Args:
         num_envs: number of worlds; a million is fine.
-        red, horizon, rules, chance, green: as in WorldConfig.
+        red, horizon, rules, chance, green, obs: as in WorldConfig.
         autoreset_mode: `next_step` (the step after the last one resets and ignores the action), `same_step` (the last
             step returns the new episode's observation and `final_obs`, `final_info`), `disabled` (call
             `reset(options={"reset_mask": mask})`).
@@ -70,6 +69,7 @@ class NativeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         chance: str = "fast",
         green: str = "sleep",
         *,
+        obs: str = "bits",
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         obs_dtype: Any = np.uint8,
         copy: bool = True,
@@ -78,30 +78,31 @@ class NativeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         threads: int | None = None,
         render_mode: str | None = None,
     ) -> None:
-        self.config = WorldConfig(red, horizon, rules, chance, green)
+        self.config = WorldConfig(red, horizon, rules, chance, green, obs)
         self.autoreset_mode = autoreset_mode_of(autoreset_mode)
         self.metadata = {"render_modes": ["ansi"], "autoreset_mode": self.autoreset_mode}
         self.render_mode = check_render_mode(render_mode)
         self._dtype = check_obs_dtype(obs_dtype)
         self._batch = Batch(self.config, num_envs, threads)
         self.num_envs = self._batch.n
-        self.single_observation_space = spaces.Box(0, 1, (OBS_SIZE,), self._dtype.type)
+        self._obs_size = self._batch.obs_size
+        self.single_observation_space = spaces.Box(0, 1, (self._obs_size,), self._dtype.type)
         self.single_action_space = spaces.Discrete(N_ACTIONS)
-        self.observation_space = spaces.Box(0, 1, (self.num_envs, OBS_SIZE), self._dtype.type)
+        self.observation_space = spaces.Box(0, 1, (self.num_envs, self._obs_size), self._dtype.type)
         self.action_space = spaces.MultiDiscrete(np.full(self.num_envs, N_ACTIONS))
         self._copy = copy
         self._with_info = info
         self._mask = np.broadcast_to(ACTION_MASK, (self.num_envs, N_ACTIONS)) if action_mask else None
         self._buffers = self._new_buffers()
         # Kernels write bytes; other types are made of them.
-        self._bytes = None if self._dtype == np.uint8 else np.empty((self.num_envs, OBS_SIZE), np.uint8)
+        self._bytes = None if self._dtype == np.uint8 else np.empty((self.num_envs, self._obs_size), np.uint8)
         self._over = np.zeros(self.num_envs, np.bool_)
         self._is_reset = False
 
     def _new_buffers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Observations, rewards, terminated, truncated."""
         n = self.num_envs
-        return np.empty((n, OBS_SIZE), self._dtype), np.empty(n), np.zeros(n, np.bool_), np.empty(n, np.bool_)
+        return np.empty((n, self._obs_size), self._dtype), np.empty(n), np.zeros(n, np.bool_), np.empty(n, np.bool_)
 
     def _as_bytes(self, obs: np.ndarray) -> np.ndarray:
         return obs if self._bytes is None else self._bytes

@@ -68,14 +68,19 @@ def check_vector_env(
         True
     """
     report = CheckReport()
-    for rule in (*RULES, *EXTRA_RULES):
-        trial = Trial(rule.__name__, make, single, strict, steps, seed)
-        try:
-            rule(trial)
-        except NotApplicable as reason:
-            report.skipped[rule.__name__] = str(reason)
-        else:
-            report.passed.append(rule.__name__)
-        finally:
-            trial.finish()
+    spare: list[VectorEnv[Any, Any, Any]] = []
+    try:
+        for rule in (*RULES, *EXTRA_RULES):
+            trial = Trial(rule.__name__, make, single, strict, steps, seed, spare)
+            try:
+                rule(trial)
+            except NotApplicable as reason:
+                report.skipped[rule.__name__] = str(reason)
+            else:
+                report.passed.append(rule.__name__)
+            finally:
+                trial.finish()
+    finally:
+        for envs in spare:
+            envs.close()
     return report

@@ -15,12 +15,11 @@ from stockade.vector.layout import tree_map
 
 def call_order(trial: Trial) -> None:
     """A step before the first reset, or anything after close, raises Gymnasium's errors."""
-    envs = trial.open()
     trial.only_strict("Gymnasium leaves the errors for a wrong order of calls to the environments")
+    envs = trial.open_new()
     (actions,) = actions_for(envs, 1, trial.seed)
     with trial.expect((ResetNeeded,), "a step before the first reset"):
         envs.step(actions)
-    envs.reset(seed=trial.seed)
     envs.close()
     with trial.expect((ClosedEnvironmentError,), "a step after close"):
         envs.step(actions)
@@ -30,8 +29,8 @@ def call_order(trial: Trial) -> None:
 
 def bad_actions(trial: Trial) -> None:
     """Bad actions are refused by name, before any environment is touched."""
-    envs, twin = trial.open(), trial.open()
     trial.only_strict("Gymnasium leaves the checking of actions to the environments")
+    envs, twin = trial.open(), trial.open()
     refusal = (gymnasium.error.InvalidAction, ValueError)
     first, *rest = actions_for(envs, 5, trial.seed)
     if not isinstance(first, np.ndarray):
@@ -128,7 +127,8 @@ def send_and_recv(trial: Trial) -> None:
     if mode_of(envs) is AutoresetMode.DISABLED:
         raise NotApplicable("needs autoreset")
     n, run = envs.num_envs, actions_for(envs, trial.steps, trial.seed)
-    with trial.expect((NoAsyncCallError,), "recv before anything was sent"):
+    envs.reset(seed=trial.seed)
+    with trial.expect((NoAsyncCallError,), "recv when nothing was sent"):
         envs.recv()
     envs.async_reset(seed=trial.seed)
     with trial.expect((AlreadyPendingCallError,), "a step while environments are under way"):

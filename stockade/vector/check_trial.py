@@ -29,6 +29,7 @@ class Trial:
     Attributes:
         rule: its name.
         make, single, strict, steps, seed: as in `check_vector_env`.
+        spare: vector environments that are open and not in use.
     """
 
     rule: str
@@ -37,18 +38,24 @@ class Trial:
     strict: bool
     steps: int
     seed: int
+    spare: list[VectorEnv[Any, Any, Any]]
     _opened: list[VectorEnv[Any, Any, Any]] = field(default_factory=list)
 
     def open(self) -> VectorEnv[Any, Any, Any]:
-        """A new vector environment, closed when the rule has been tried."""
+        """A vector environment to be reset: one that another rule has used, if there is such."""
+        envs = self.spare.pop() if self.spare else self.make()
+        self._opened.append(envs)
+        return envs
+
+    def open_new(self) -> VectorEnv[Any, Any, Any]:
+        """A vector environment that has not been used."""
         envs = self.make()
         self._opened.append(envs)
         return envs
 
     def finish(self) -> None:
-        """Close what the rule opened."""
-        for envs in self._opened:
-            envs.close()
+        """Leave what the rule opened to the next ones."""
+        self.spare += [envs for envs in self._opened if not envs.closed]
         self._opened.clear()
 
     def require(self, holds: Any, message: str) -> None:

@@ -53,7 +53,7 @@ def batches(seed: int) -> Iterator[Batch]:
         turn, place = divmod(i, len(_SCHEDULE))
         config = _SCHEDULE[place]
         policy = policies[(turn + place) % len(policies)]
-        horizon = _HORIZONS[turn // len(policies) % len(_HORIZONS)]
+        horizon = _HORIZONS[(turn + turn // 20) % len(_HORIZONS)]  # the shift lets every policy meet every horizon
         worlds = _STEPS_A_BATCH // (_EPISODES * horizon)
         yield Batch(config, policy, horizon, worlds, _EPISODES, seed=seed * 1_000_003 + i)
 
@@ -100,7 +100,7 @@ def main(arguments: Arguments) -> int:
     for name, number in (*sorted(steps.items()), *sorted((f"policy={k}", v) for k, v in by_policy.items())):
         print(f"{name:<48}{number:>14,} steps")
     print(f"Remove hit a decoy with the process id of a dead shell {restarted} times")
-    print(f"{steps.total() / seconds:,.0f} steps/s with {arguments.processes} processes, seed {arguments.seed}")
+    print(f"{steps.total() / seconds:,.0f} steps/s, processes: {arguments.processes}, seed: {arguments.seed}")
     if arguments.json is not None:
         _write(arguments, steps, by_policy, mismatches, restarted, seconds)
     if mismatches:

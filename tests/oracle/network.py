@@ -5,7 +5,11 @@ compare as integers.
 """
 
 from enum import Enum, IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+_HostOrHosts = TypeVar("_HostOrHosts", int, np.ndarray)
 
 
 class Host(IntEnum):
@@ -74,8 +78,8 @@ class BlueClass(IntEnum):
     DECOY_VSFTPD = 9
     RESTORE = 10
 
-    def on(self, host: int) -> int:
-        """The number of this action on a host."""
+    def on(self, host: _HostOrHosts) -> _HostOrHosts:
+        """The number of this action on a host, or on each of several."""
         return 2 + N_HOSTS * self + host
 
 
@@ -283,7 +287,7 @@ OPERATIONAL_HOSTS = (Host.OP_HOST0, Host.OP_HOST1, Host.OP_HOST2, Host.OP_SERVER
 USER_HOSTS = (Host.USER0, Host.USER1, Host.USER2, Host.USER3, Host.USER4)
 
 # Escalating on a host shows red, besides the host's own address, the address of this one.
-REVEALS = {
+REVEALS: dict[int, int] = {
     Host.USER1: Host.ENTERPRISE1,
     Host.USER2: Host.ENTERPRISE1,
     Host.USER3: Host.ENTERPRISE0,

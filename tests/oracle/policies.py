@@ -13,16 +13,22 @@ from .network import DECOYS, HOSTS, MONITOR, N_ACTIONS, N_HOSTS, SLEEP, BlueClas
 Policy = Callable[[np.random.Generator, np.ndarray, int], np.ndarray]
 
 _LINUX = np.array([host for host in Host if HOSTS[host].system is System.LINUX])
-# Where a decoy can start at all: pairs as action numbers.
-_POSSIBLE_DECOYS = np.array(
-    [
+
+
+def _possible_decoys(host: Host) -> list[int]:
+    """The decoys that can start on a host, as action numbers."""
+    taken = {port for process in HOSTS[host].processes for port in process.ports}
+    return [
         BlueClass(BlueClass.DECOY_APACHE + i).on(host)
         for i, decoy in enumerate(DECOYS)
-        for host in Host
-        if decoy.system in (None, HOSTS[host].system)
-        and not any(decoy.port_that_must_be_free in process.ports for process in HOSTS[host].processes)
+        if decoy.system in (None, HOSTS[host].system) and decoy.port_that_must_be_free not in taken
     ]
-)
+
+
+_POSSIBLE_DECOYS = np.array([action for host in Host for action in _possible_decoys(host)])
+# Where red's shells leave suspicious process ids, with one decoy each.
+_SHELL_HOSTS = np.array([Host.USER1, Host.USER2, Host.USER3, Host.USER4, Host.ENTERPRISE1, Host.ENTERPRISE2])
+_SHELL_HOST_DECOYS = np.array([_possible_decoys(Host(host))[-1] for host in _SHELL_HOSTS])
 
 
 def believed_compromised(observations: np.ndarray) -> np.ndarray:
@@ -102,6 +108,14 @@ def restore_and_decoy(generator: np.random.Generator, observations: np.ndarray, 
     return np.choose((t + np.arange(n)) % 3, turns)
 
 
+def stale_ids(generator: np.random.Generator, observations: np.ndarray, t: int) -> np.ndarray:
+    """Restore, decoy, Remove on one host where red gets shells: where ids most often meet by chance."""
+    place = np.arange(len(observations)) % len(_SHELL_HOSTS)
+    host = _SHELL_HOSTS[place]
+    turns = (BlueClass.RESTORE.on(host), _SHELL_HOST_DECOYS[place], BlueClass.REMOVE.on(host))
+    return turns[t % 3]
+
+
 def remove_spam(generator: np.random.Generator, observations: np.ndarray, t: int) -> np.ndarray:
     """Remove of any host, and decoys for it to hit: what it does when there is nothing to kill."""
     n = len(observations)
@@ -132,6 +146,7 @@ _PURE = (
     decoy_spam,
     stack_vsftpd,
     restore_and_decoy,
+    stale_ids,
     remove_spam,
     late_restore,
 )

@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from .differential import CONFIGS, MAX_HORIZON, Batch, Case, Config, Duel, compare_batch, first_mismatch
+from . import model as model_module
+from .differential import CONFIGS, MAX_HORIZON, Batch, Case, Config, Duel, compare_batch, first_mismatch, minimise
 from .facts import ROW_AFTER_RESET, explain, kernel_rows, model_row
-from .network import MONITOR, N_ACTIONS, SLEEP, BlueClass, Host
+from .network import DECOYS, MONITOR, N_ACTIONS, SLEEP, BlueClass, Host
 from .policies import POLICIES
 from .stream import Stream
 
@@ -160,6 +161,19 @@ def test_mix_is_one_of_the_three_agents_in_each_episode():
         envs.reset()
     assert len(seen) == 3, "the same agents in every episode"
     assert set.union(*map(set, seen)) == set(red_of)
+
+
+def test_a_planted_error_is_found_and_made_small(monkeypatch):
+    """The comparison can fail: a model in which Vsftpd does not stack differs, and two steps are left of a hundred."""
+    honest = DECOYS[-1]
+    monkeypatch.setattr(model_module, "DECOYS", (*DECOYS[:-1], honest._replace(port_that_must_be_free=honest.port)))
+    result = compare_batch(Batch(Config("bline"), "stack_vsftpd", horizon=100, worlds=2, episodes=2, seed=4))
+    assert len(result.mismatches) == 2
+    smallest = minimise(result.mismatches[0])
+    ((first, second),) = smallest.case.episodes
+    assert first == second == BlueClass.DECOY_VSFTPD.on(Host.DEFENDER)
+    assert "blue_success: expected 0, got 1" in smallest.differences
+    assert Case.from_json(smallest.case.to_json()) == smallest.case
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**40 + 5, 2**63 - 1])

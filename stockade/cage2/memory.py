@@ -1,0 +1,205 @@
+"""`obs="memory"`: the 52 bits and what a defender knows from its own history, as 160 bits.
+
+(memory, blue's action, its success, the 52 bits) -> memory; (memory, the 52 bits, steps left) -> 160 bits
+
+Nothing here looks at the true state, so the same functions serve the built-in world (batch.py calls them after a step)
+and any other simulator of the challenge: `MemoryObservation` wraps a real CybORG.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from stockade.cage2.actions import (
+    ACTION_HOST,
+    ACTION_KIND,
+    ACTION_MASK,
+    ANALYSE,
+    FALSE,
+    FIRST_DECOY,
+    MONITOR,
+    NO_KIND,
+    REMOVE,
+    RESTORE,
+    TRUE,
+)
+from stockade.cage2.jit import as_records, cached_kernel, kernel, source_digest
+from stockade.cage2.scenario import DECOYS, HOSTS, N_HOSTS
+from stockade.cage2.state import OBS_SIZE
+
+#: What blue remembers of an episode.
+MEMORY = np.dtype(
+    [
+        ("decoys", np.uint8, N_HOSTS),  # bit d: blue placed decoy d there, and has not restored the host since
+        ("scanned", np.int32),  # mask of hosts on which a scan was ever seen
+        ("exploited", np.int32),  # mask of hosts on which an exploit was ever seen
+        ("restored", np.int32),  # mask of hosts that blue has restored
+        ("action", np.int16),  # blue's last action
+        ("failed", np.uint8),  # and whether it failed
+    ],
+    align=True,
+)
+
+#: (41, 2) host and decoy of each decoy that can stand at all.
+_PLACES = np.array(
+    [
+        (ACTION_HOST[a], ACTION_KIND[a] - FIRST_DECOY)
+        for host in range(N_HOSTS)
+        for a in np.flatnonzero(ACTION_MASK)
+        if ACTION_HOST[a] == host and FIRST_DECOY <= ACTION_KIND[a] < RESTORE
+    ]
+)
+#: Bit k of the clock: at least so many steps are left.
+_CLOCK = np.array([2, 3, 5, 8, 12, 18, 25, 35, 50, 75])
+_KINDS = ("Analyse", "Remove", "decoy", "Restore")
+
+_DECOY_BITS = OBS_SIZE
+_SCANNED_BITS = _DECOY_BITS + len(_PLACES)
+_EXPLOITED_BITS = _SCANNED_BITS + N_HOSTS
+_RESTORED_BITS = _EXPLOITED_BITS + N_HOSTS
+_KIND_BITS = _RESTORED_BITS + N_HOSTS
+_TARGET_BITS = _KIND_BITS + len(_KINDS)
+_FAILED_BIT = _TARGET_BITS + N_HOSTS
+_CLOCK_BITS = _FAILED_BIT + 1
+MEMORY_SIZE = _CLOCK_BITS + len(_CLOCK)
+
+#: What each of the 160 bits says.
+FEATURE_NAMES: tuple[str, ...] = (
+    *(f"{bit} {host}" for host in HOSTS for bit in ("active", "exploit", "unsure or privileged", "user or privileged")),
+    *(f"{DECOYS[decoy].name} stands on {HOSTS[host]}" for host, decoy in _PLACES),
+    *(f"{what} {host}" for what in ("ever scanned", "ever exploited", "ever restored") for host in HOSTS),
+    *(f"last action {kind}" for kind in _KINDS),
+    *(f"last action on {host}" for host in HOSTS),
+    "last action failed",
+    *(f"{steps} steps left or more" for steps in _CLOCK),
+)
+
+
+@kernel
+def _forget(memory: Any) -> None:
+    """An episode begins."""
+    for host in range(N_HOSTS):
+        memory.decoys[host] = 0
+    memory.scanned = 0
+    memory.exploited = 0
+    memory.restored = 0
+    memory.action = MONITOR
+    memory.failed = 0
+
+
+@kernel
+def _remember(memory: Any, action: Any, failed: Any, bits: Any) -> None:
+    """Blue acted and then saw the bits."""
+    kind, host = ACTION_KIND[action], ACTION_HOST[action]
+    memory.action = action
+    memory.failed = failed
+    if kind == RESTORE:
+        memory.decoys[host] = 0
+        memory.restored |= 1 << host
+    elif kind >= FIRST_DECOY and not failed:
+        memory.decoys[host] |= 1 << (kind - FIRST_DECOY)
+    for h in range(N_HOSTS):
+        if bits[4 * h]:
+            if bits[4 * h + 1]:
+                memory.exploited |= 1 << h
+            else:
+                memory.scanned |= 1 << h
+
+
+@kernel
+def _write(memory: Any, bits: Any, steps_left: Any, out: Any) -> None:
+    """The 160 bits."""
+    for i in range(OBS_SIZE):
+        out[i] = bits[i]
+    for i in range(len(_PLACES)):
+        out[_DECOY_BITS + i] = memory.decoys[_PLACES[i, 0]] >> _PLACES[i, 1] & 1
+    for h in range(N_HOSTS):
+        out[_SCANNED_BITS + h] = memory.scanned >> h & 1
+        out[_EXPLOITED_BITS + h] = memory.exploited >> h & 1
+        out[_RESTORED_BITS + h] = memory.restored >> h & 1
+    for i in range(_KIND_BITS, _FAILED_BIT):
+        out[i] = 0
+    kind = ACTION_KIND[memory.action]
+    if kind != NO_KIND:
+        group = 0 if kind == ANALYSE else 1 if kind == REMOVE else 3 if kind == RESTORE else 2
+        out[_KIND_BITS + group] = 1
+        out[_TARGET_BITS + ACTION_HOST[memory.action]] = 1
+    out[_FAILED_BIT] = memory.failed
+    for i in range(len(_CLOCK)):
+        out[_CLOCK_BITS + i] = steps_left >= _CLOCK[i]
+
+
+def _entry_points(sources: int) -> tuple[Any, Any]:
+    """What Python calls; `sources` as in kernel.py. `times` are the steps of each episode so far."""
+
+    @cached_kernel
+    def remember_batch(memory, actions, success, times, horizon, bits, out, begin, end):  # type: ignore[no-untyped-def]
+        """After a step of worlds [begin, end); at time 0 one has just begun a new episode."""
+        sources  # noqa: B018
+        for i in range(begin, end):
+            if times[i] == 0:
+                _forget(memory[i])
+            else:
+                _remember(memory[i], actions[i], success[i] == FALSE, bits[i])
+            _write(memory[i], bits[i], horizon - times[i], out[i])
+
+    @cached_kernel
+    def recall_batch(memory, times, horizon, bits, out, begin, end):  # type: ignore[no-untyped-def]
+        """Without a step: after a reset, or when worlds were put back."""
+        sources  # noqa: B018
+        for i in range(begin, end):
+            if times[i] == 0:
+                _forget(memory[i])
+            _write(memory[i], bits[i], horizon - times[i], out[i])
+
+    return remember_batch, recall_batch
+
+
+remember_batch, recall_batch = _entry_points(source_digest())
+
+
+class MemoryObservation(gymnasium.Wrapper[np.ndarray, Any, np.ndarray, Any]):
+    """`obs="memory"` for another simulator of the challenge.
+
+    Args:
+        env: gives the 52 bits as (52,) uint8, and `info["blue_success"]` in every step, as
+            `stockade.integrations.cyborg.CybORGEnv` does.
+        horizon: steps of an episode, of which the agent sees how many are left.
+    """
+
+    def __init__(self, env: gymnasium.Env[np.ndarray, Any], horizon: int) -> None:
+        if env.observation_space.shape != (OBS_SIZE,):
+            raise ValueError(f"expected observations of shape ({OBS_SIZE},), not {env.observation_space.shape}")
+        super().__init__(env)
+        self.observation_space = spaces.Box(0, 1, (MEMORY_SIZE,), np.uint8)
+        self._horizon = horizon
+        self._memory = np.zeros(1, MEMORY)
+        self._time = np.zeros(1, np.int32)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Begin an episode and forget the last."""
+        bits, info = self.env.reset(seed=seed, options=options)
+        self._time[0] = 0
+        out = np.empty((1, MEMORY_SIZE), np.uint8)
+        recall_batch(as_records(self._memory), self._time, self._horizon, _row(bits), out, 0, 1)
+        return out[0], info
+
+    def step(self, action: Any) -> tuple[np.ndarray, Any, bool, bool, dict[str, Any]]:
+        """Act, and remember it."""
+        bits, reward, terminated, truncated, info = self.env.step(action)
+        self._time[0] += 1
+        success = np.array([TRUE if info["blue_success"] else FALSE], np.int8)
+        out = np.empty((1, MEMORY_SIZE), np.uint8)
+        done = np.array([action], np.int64), success, self._time, self._horizon, _row(bits)
+        remember_batch(as_records(self._memory), *done, out, 0, 1)
+        return out[0], reward, terminated, truncated, info
+
+
+def _row(bits: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(bits, np.uint8).reshape(1, OBS_SIZE)

@@ -1,0 +1,6 @@
+"""Learning to defend: policy, PPO, runs with checkpoints, evaluation by the challenge's protocol.
+
+config -> train (runs, signals, checkpoints) -> ppo (rollout, advantages, update) -> policy, kernels
+
+Torch is imported by policy.py and ppo.py only, when they are needed.
+"""

@@ -1,0 +1,73 @@
+"""The settings of training and evaluation: dataclasses that the command line is made of. Nothing here imports Torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class PPOConfig:
+    """Proximal policy optimisation. The defaults are for CAGE 2; see docs/training.md."""
+
+    update_steps: int = 100
+    """Steps that each environment makes between two updates."""
+    epochs: int = 4
+    """Times that an update goes over its steps."""
+    minibatch_size: int = 6400
+    """Steps of one gradient, about: the steps of an update are split evenly."""
+    learning_rate: float = 1e-3
+    """Of Adam, at the start."""
+    final_learning_rate: float = 0.0
+    """At the end; it changes linearly with the episodes played."""
+    entropy_weight: float = 0.01
+    """Weight of the entropy bonus at the start."""
+    final_entropy_weight: float = 0.0
+    """At the end; it changes linearly with the episodes played."""
+    gamma: float = 0.99
+    """Discount a step."""
+    gae_lambda: float = 0.95
+    """Weight of longer advantage estimates."""
+    clip: float = 0.2
+    """How far a probability may move, relatively, before it earns nothing more."""
+    value_clip: float = 0.0
+    """How far a value may move in an update; 0 does not clip."""
+    value_weight: float = 0.5
+    """Weight of the value loss."""
+    max_grad_norm: float = 0.5
+    """Gradients that are longer are shortened to this."""
+    target_kl: float = 0.0
+    """An update ends early once its KL divergence is half as large again; 0 never ends early."""
+    normalise_advantages: bool = True
+    """Give the advantages of an update mean 0 and standard deviation 1."""
+    reward_scale: float = 0.1
+    """Rewards are multiplied by this before they are learned from."""
+    time_limit: Literal["auto", "bootstrap", "terminal"] = "auto"
+    """What a truncated episode goes on with: the value of its last observation, or nothing. `auto` is `terminal` if the
+    agent sees how many steps are left, since then the end is part of the state, else `bootstrap`."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Sizes of the hidden layers."""
+    activation: Literal["relu", "tanh"] = "relu"
+    """Between layers. tanh takes ten times as long as relu."""
+    shared: bool = False
+    """One body for actor and critic instead of one each."""
+    shards: int = 2
+    """Parts that each minibatch (and the native environments) are cut into. Results depend on it."""
+    threads: int | None = None
+    """Threads that work on the shards; results do not depend on it. Default: one a shard, if there are the cores."""
+
+    def __post_init__(self) -> None:
+        """Refuse what could not work, before any work."""
+        for name in ("update_steps", "epochs", "minibatch_size", "shards"):
+            _check(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        for name in ("learning_rate", "max_grad_norm", "reward_scale", "clip"):
+            _check(getattr(self, name) > 0, name, getattr(self, name), "more than 0")
+        for name in ("gamma", "gae_lambda"):
+            _check(0 <= getattr(self, name) <= 1, name, getattr(self, name), "from 0 to 1")
+        _check(len(self.hidden) >= 1 and min(self.hidden) >= 1, "hidden", self.hidden, "one or more sizes")
+        _check(self.threads is None or self.threads >= 1, "threads", self.threads, "at least 1")
+
+
+def _check(fine: bool, name: str, value: object, wanted: str) -> None:
+    if not fine:
+        raise ValueError(f"{name}={value} is not possible; it must be {wanted}")

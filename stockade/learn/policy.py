@@ -1,0 +1,218 @@
+"""The agent: two small networks, one that chooses actions and one that foretells the return.
+
+observations (b, n) -> bodies (relu or tanh) -> logits (b, actions), values (b,)
+
+All weights lie in one flat tensor, so that averaging, clipping and Adam are one operation each. The gradient is written
+out: for a chain of matrix products that is twenty lines, needs no graph, and reuses its memory. A test compares it with
+autograd.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stockade.learn.kernels import draw
+
+#: Matrix products are fastest if the number of columns is a multiple of this.
+_LANES = 8
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What a policy is made of.
+
+    Attributes:
+        n_inputs: length of an observation.
+        actions: the environment's actions that it chooses from.
+        hidden: sizes of the hidden layers.
+        activation: `relu` or `tanh`.
+        shared: actor and critic have one body.
+    """
+
+    n_inputs: int
+    actions: tuple[int, ...]
+    hidden: tuple[int, ...] = (64, 64)
+    activation: str = "relu"
+    shared: bool = False
+
+    @property
+    def bodies(self) -> tuple[str, ...]:
+        """Names of the chains of hidden layers."""
+        return ("body",) if self.shared else ("actor", "critic")
+
+    @property
+    def n_logits(self) -> int:
+        """Columns of the policy's head: the actions, and padding that stays zero."""
+        return -(-len(self.actions) // _LANES) * _LANES
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name and shape of each weight; a layer is `x @ weight + bias`."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        for body in self.bodies:
+            sizes = (self.n_inputs, *self.hidden)
+            for k, (n_in, n_out) in enumerate(zip(sizes, sizes[1:], strict=False)):
+                shapes[f"{body}.{k}.weight"], shapes[f"{body}.{k}.bias"] = (n_in, n_out), (n_out,)
+        for head, n_out in (("policy", self.n_logits), ("value", 1)):
+            shapes[f"{head}.weight"], shapes[f"{head}.bias"] = (self.hidden[-1], n_out), (n_out,)
+        return shapes
+
+    def to_json(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Architecture:
+        """Back from a checkpoint."""
+        lists = {name: tuple(content[name]) for name in ("actions", "hidden")}
+        return cls(**{**content, **lists})
+
+
+def views_of(flat: Tensor, architecture: Architecture) -> dict[str, Tensor]:
+    """Name each weight's part of a flat tensor."""
+    views, begin = {}, 0
+    for name, shape in architecture.shapes().items():
+        end = begin + math.prod(shape)
+        views[name] = flat[begin:end].view(shape)
+        begin = end
+    return views
+
+
+class Policy:
+    """Weights, and what they say to an observation.
+
+    Attributes:
+        architecture: what it is made of.
+        flat: all weights, (number of weights,) float32.
+        weights: the same by name.
+        actions: (n,) int64, the environment's action for each column of the logits.
+    """
+
+    def __init__(self, architecture: Architecture) -> None:
+        """All weights zero; see `create` and `load_weights`."""
+        self.architecture = architecture
+        self.flat = torch.zeros(sum(math.prod(shape) for shape in architecture.shapes().values()))
+        self.weights = views_of(self.flat, architecture)
+        self.actions = np.array(architecture.actions, np.int64)
+        self._workspace: Workspace | None = None
+
+    @classmethod
+    def create(cls, architecture: Architecture, seed: int) -> Policy:
+        """Random weights: orthogonal, small for the policy's head, so that all actions are about equally likely."""
+        policy = cls(architecture)
+        generator = torch.Generator().manual_seed(seed)
+        for name, weight in policy.weights.items():
+            if name.endswith("weight"):
+                gain = 0.01 if name.startswith("policy") else 1.0 if name.startswith("value") else math.sqrt(2)
+                real = weight[:, : len(policy.actions)] if name.startswith("policy") else weight
+                start = torch.empty(real.shape)
+                torch.nn.init.orthogonal_(start, gain, generator=generator)
+                real.copy_(start)
+        return policy
+
+    def save_weights(self) -> dict[str, np.ndarray]:
+        """Copies of the weights by name, without padding."""
+        return {name: self._real(name, weight).numpy().copy() for name, weight in self.weights.items()}
+
+    def load_weights(self, weights: dict[str, np.ndarray]) -> None:
+        """Take the weights that `save_weights` gave."""
+        for name, weight in self.weights.items():
+            real = self._real(name, weight)
+            if name not in weights or weights[name].shape != tuple(real.shape):
+                found = weights[name].shape if name in weights else "nothing"
+                raise ValueError(f"the weights {name} should have shape {tuple(real.shape)}; found {found}")
+            real.copy_(torch.from_numpy(np.ascontiguousarray(weights[name], np.float32)))
+
+    def _real(self, name: str, weight: Tensor) -> Tensor:
+        return weight[..., : len(self.actions)] if name.startswith("policy") else weight
+
+    # ------------------------------------------------------------------------------------------------------ in use
+    def evaluate(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Logits (b, actions) and values (b,), float32, valid until the next call."""
+        b = len(observations)
+        if self._workspace is None or self._workspace.rows < b:
+            self._workspace = Workspace(self, b)
+        logits, values = self._workspace.forward(torch.from_numpy(observations.reshape(b, -1)))
+        return logits.numpy()[:, : len(self.actions)], values.numpy()
+
+    def act(self, observations: np.ndarray, generator: np.random.Generator | None) -> np.ndarray:
+        """(b,) int64, the environment's actions: drawn, or without a generator the likeliest."""
+        logits, _ = self.evaluate(observations)
+        if generator is None:
+            return self.actions[logits.argmax(axis=1)]
+        chosen, log_probs = np.empty(len(logits), np.int64), np.empty(len(logits), np.float32)
+        draw(logits, len(self.actions), generator.random(len(logits), np.float32), chosen, log_probs)
+        return self.actions[chosen]
+
+
+class Workspace:
+    """Memory for passing up to `rows` observations through a policy, forwards and backwards.
+
+    Attributes:
+        gradient: of all weights, flat, as the last `backward` left it.
+    """
+
+    def __init__(self, policy: Policy, rows: int) -> None:
+        """Set the memory aside."""
+        arch = policy.architecture
+        self.policy, self.rows = policy, rows
+        self._inputs = torch.empty(rows, arch.n_inputs)
+        self._layers = {body: [torch.empty(rows, n) for n in arch.hidden] for body in arch.bodies}
+        self._slopes = {body: [torch.empty(rows, n) for n in arch.hidden] for body in arch.bodies}
+        self._logits = torch.empty(rows, arch.n_logits)
+        self._values = torch.empty(rows, 1)
+        self.gradient = torch.zeros_like(policy.flat)
+        self._gradients = views_of(self.gradient, arch)
+        self._tanh = arch.activation == "tanh"
+
+    def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        """Of (b, n_inputs) of any type: logits (b, n_logits) and values (b,), in this workspace's memory."""
+        b = len(observations)
+        weights = self.policy.weights
+        inputs = self._inputs[:b]
+        inputs.copy_(observations)
+        for body, layers in self._layers.items():
+            x = inputs
+            for k, layer in enumerate(layers):
+                y = layer[:b]
+                torch.addmm(weights[f"{body}.{k}.bias"], x, weights[f"{body}.{k}.weight"], out=y)
+                x = y.tanh_() if self._tanh else y.relu_()
+        actor, critic = (self._layers[body][-1][:b] for body in self._ends())
+        torch.addmm(weights["policy.bias"], actor, weights["policy.weight"], out=self._logits[:b])
+        torch.addmm(weights["value.bias"], critic, weights["value.weight"], out=self._values[:b])
+        return self._logits[:b], self._values[:b].view(b)
+
+    def backward(self, b: int) -> None:
+        """From the gradients by logits and values, which stand in their place, to `gradient`."""
+        weights, gradients = self.policy.weights, self._gradients
+        actor, critic = self._ends()
+        for head, body, slope in (("policy", actor, self._logits[:b]), ("value", critic, self._values[:b])):
+            torch.mm(self._layers[body][-1][:b].t(), slope, out=gradients[f"{head}.weight"])
+            torch.sum(slope, 0, out=gradients[f"{head}.bias"])
+        torch.mm(self._logits[:b], weights["policy.weight"].t(), out=self._slopes[actor][-1][:b])
+        if actor == critic:
+            self._slopes[actor][-1][:b].addmm_(self._values[:b], weights["value.weight"].t())
+        else:
+            torch.mul(self._values[:b], weights["value.weight"].t(), out=self._slopes[critic][-1][:b])
+        for body, layers in self._layers.items():
+            slopes = self._slopes[body]
+            for k in range(len(layers) - 1, -1, -1):
+                y, slope = layers[k][:b], slopes[k][:b]
+                if self._tanh:
+                    torch.ops.aten.tanh_backward.grad_input(slope, y, grad_input=slope)
+                else:
+                    torch.ops.aten.threshold_backward.grad_input(slope, y, 0, grad_input=slope)
+                x = layers[k - 1][:b] if k else self._inputs[:b]
+                torch.mm(x.t(), slope, out=gradients[f"{body}.{k}.weight"])
+                torch.sum(slope, 0, out=gradients[f"{body}.{k}.bias"])
+                if k:
+                    torch.mm(slope, weights[f"{body}.{k}.weight"].t(), out=slopes[k - 1][:b])
+
+    def _ends(self) -> tuple[str, str]:
+        bodies = self.policy.architecture.bodies
+        return bodies[0], bodies[-1]

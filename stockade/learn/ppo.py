@@ -1,0 +1,340 @@
+"""PPO, whole: rollout, advantages, clipped update.
+
+iterate():  collect   lanes, a thread each: policy -> actions -> environments -> rows of the rollout
+            advantages  generalised advantage estimation, normalised
+            update    epochs x minibatches: shards, a thread each: loss, gradient; then their sum, clipping, Adam
+
+A lane is one vector environment with its columns of the rollout. The native world is cut into as many lanes as there are
+shards; any other vector environment is one lane. Sums are always taken in the same order and every lane has its own
+stream of chance, so results depend on the seed and the settings only, not on threads or timing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from stockade.cage2.batch import Snapshot, available_cores
+from stockade.cage2.vector import NativeVectorEnv
+from stockade.learn.config import PPOConfig
+from stockade.learn.kernels import GOING_ON, STATS, TERMINATED, TRUNCATED, advantages, draw, loss_head
+from stockade.learn.policy import Architecture, Policy, Workspace
+
+AnyVectorEnv = VectorEnv[Any, Any, Any]
+PHASES = ("world", "policy", "advantage", "update")
+
+
+class Rollout:
+    """What n environments lived through in T steps; arrays (T, n) unless said otherwise.
+
+    Attributes:
+        obs: (T, n, inputs), of the environment's type.
+        actions: int64, columns of the policy. log_probs, values: float32, what the policy thought; values (T + 1, n).
+        rewards: float32, scaled. ended: uint8, how the step ended (kernels.GOING_ON, TRUNCATED, TERMINATED).
+        dead: bool, the row only began a new episode: next_step autoreset ignores its action. Nothing is learned of it.
+        gains: float32, advantages. returns: float32, what values should have been.
+    """
+
+    def __init__(self, steps: int, n: int, n_inputs: int, obs_dtype: Any) -> None:
+        """Set the memory aside."""
+        shape = steps, n
+        self.obs = np.zeros((*shape, n_inputs), obs_dtype)
+        self.actions = np.zeros(shape, np.int64)
+        self.log_probs, self.rewards, self.gains, self.returns = (np.zeros(shape, np.float32) for _ in range(4))
+        self.values = np.zeros((steps + 1, n), np.float32)
+        self.ended = np.zeros(shape, np.uint8)
+        self.dead = np.zeros(shape, np.bool_)
+
+
+@dataclass
+class Iteration:
+    """What one iteration did.
+
+    Attributes:
+        returns: of the episodes that ended, in a fixed order. lengths: their steps.
+        stats: means over the update's rows: kernels.STATS, and `explained_variance`, `grad_norm`, `learning_rate`,
+            `entropy_weight`.
+        seconds: by phase, summed over threads.
+    """
+
+    returns: np.ndarray
+    lengths: np.ndarray
+    stats: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+class Lane:
+    """One vector environment, and its columns of the rollout."""
+
+    def __init__(self, envs: AnyVectorEnv, columns: slice, policy: Policy, rollout: Rollout, seed: int) -> None:
+        """Begin the episodes."""
+        self.envs, self.columns, self.policy, self.rollout = envs, columns, policy, rollout
+        self.chance = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, columns.start])))
+        self._work = Workspace(policy, envs.num_envs)
+        self.begin(int(np.random.SeedSequence(seed).generate_state(1)[0]) + columns.start)
+
+    def begin(self, seed: int) -> None:
+        """New episodes in all environments."""
+        self.obs = _flat(self.envs.reset(seed=seed)[0])
+        n = self.envs.num_envs
+        self.dead, self.returns, self.lengths = np.zeros(n, np.bool_), np.zeros(n), np.zeros(n, np.int64)
+
+    def collect(self, reward_scale: float) -> tuple[list[float], list[int], float, float]:
+        """Fill the columns; returns and lengths of episodes that ended, seconds of the world and of the policy."""
+        r, columns = self.rollout, self.columns
+        steps, n_actions = len(r.actions), len(self.policy.actions)
+        uniforms = self.chance.random((steps, self.envs.num_envs), np.float32)
+        returns: list[float] = []
+        lengths: list[int] = []
+        world = policy = 0.0
+        clock = time.perf_counter()
+        for t in range(steps):
+            r.obs[t, columns] = self.obs
+            logits, values = self._work.forward(torch.from_numpy(self.obs))
+            actions = r.actions[t, columns]
+            draw(logits.numpy(), n_actions, uniforms[t], actions, r.log_probs[t, columns])
+            r.values[t, columns] = values.numpy()
+            clock, before = time.perf_counter(), clock
+            policy += clock - before
+            obs, reward, terminated, truncated, _ = self.envs.step(self.policy.actions[actions])
+            self.obs = _flat(obs)
+            r.rewards[t, columns] = reward * reward_scale
+            r.ended[t, columns] = np.where(terminated, TERMINATED, np.where(truncated, TRUNCATED, GOING_ON))
+            r.dead[t, columns] = self.dead
+            self.returns += reward
+            self.lengths += ~self.dead
+            self.dead = terminated | truncated
+            if self.dead.any():
+                returns += self.returns[self.dead].tolist()
+                lengths += self.lengths[self.dead].tolist()
+                self.returns[self.dead] = self.lengths[self.dead] = 0
+            clock, before = time.perf_counter(), clock
+            world += clock - before
+        r.values[steps, columns] = self._work.forward(torch.from_numpy(self.obs))[1].numpy()
+        return returns, lengths, world, policy + time.perf_counter() - clock
+
+
+class PPO:
+    """The learner.
+
+    Args:
+        envs: one or more vector environments with discrete actions and next_step autoreset; each is a lane.
+        config: settings.
+        seed: of everything: weights, environments, actions, order of rows.
+        actions: the environment's actions to choose from; default all.
+        horizon_is_end: see `PPOConfig.time_limit`.
+
+    Attributes:
+        policy: the agent.
+        iteration, episodes, steps: done so far.
+    """
+
+    def __init__(
+        self,
+        envs: Sequence[AnyVectorEnv],
+        config: PPOConfig,
+        seed: int,
+        actions: Sequence[int] | None = None,
+        horizon_is_end: bool | None = None,
+    ) -> None:
+        _check_envs(envs)
+        self.config = config
+        self.horizon_is_end = config.time_limit == "terminal" if horizon_is_end is None else horizon_is_end
+        n_inputs = int(np.prod(envs[0].single_observation_space.shape))
+        chosen = tuple(range(int(envs[0].single_action_space.n)) if actions is None else actions)
+        architecture = Architecture(n_inputs, chosen, config.hidden, config.activation, config.shared)
+        self.policy = Policy.create(architecture, seed)
+        self._adam = torch.optim.Adam([self.policy.flat], lr=config.learning_rate, eps=1e-5, fused=True)
+        self._start_adam()
+        ends = np.cumsum([one.num_envs for one in envs])
+        self.rollout = Rollout(config.update_steps, int(ends[-1]), n_inputs, envs[0].single_observation_space.dtype)
+        columns = [slice(int(end) - one.num_envs, int(end)) for one, end in zip(envs, ends, strict=True)]
+        self.lanes = [Lane(one, part, self.policy, self.rollout, seed) for one, part in zip(envs, columns, strict=True)]
+        self._order = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 2**32 - 1])))
+        rows = self.rollout.actions.size
+        self._shards = [Workspace(self.policy, -(-rows // config.shards)) for _ in range(config.shards)]
+        self._gathered = [torch.from_numpy(np.zeros((w.rows, n_inputs), self.rollout.obs.dtype)) for w in self._shards]
+        threads = config.threads or min(config.shards, available_cores())
+        torch.set_num_threads(1)
+        self._pool = ThreadPoolExecutor(threads - 1, "learner", torch.set_num_threads, (1,)) if threads > 1 else None
+        self.iteration = self.episodes = self.steps = 0
+        self._seed = seed
+
+    # ------------------------------------------------------------------------------------------------ one iteration
+    def iterate(self, progress: float) -> Iteration:
+        """Collect, estimate, update. `progress` from 0 to 1 is how far along the schedules are."""
+        result = self._collect()
+        clock = time.perf_counter()
+        explained = self._estimate()
+        result.seconds["advantage"] = time.perf_counter() - clock
+        c = self.config
+        learning_rate = c.learning_rate + progress * (c.final_learning_rate - c.learning_rate)
+        entropy_weight = c.entropy_weight + progress * (c.final_entropy_weight - c.entropy_weight)
+        clock = time.perf_counter()
+        result.stats = self._update(learning_rate, entropy_weight)
+        result.seconds["update"] = time.perf_counter() - clock
+        result.stats |= {"explained_variance": explained, "learning_rate": learning_rate,
+                         "entropy_weight": entropy_weight}  # fmt: skip
+        self.iteration += 1
+        self.episodes += len(result.returns)
+        self.steps += int((~self.rollout.dead).sum())
+        return result
+
+    def _collect(self) -> Iteration:
+        scale = self.config.reward_scale
+        done = self._in_parallel([lambda lane=lane: lane.collect(scale) for lane in self.lanes])
+        returns = np.array([x for one in done for x in one[0]])
+        lengths = np.array([x for one in done for x in one[1]], np.int64)
+        seconds = {"world": sum(one[2] for one in done) / len(done), "policy": sum(one[3] for one in done) / len(done)}
+        return Iteration(returns, lengths, seconds=seconds)
+
+    def _estimate(self) -> float:
+        """Advantages and returns; how much of the returns' variance the values explained."""
+        r, c = self.rollout, self.config
+        advantages(
+            r.rewards, r.values, r.ended, np.float32(c.gamma), np.float32(c.gae_lambda), self.horizon_is_end, r.gains
+        )
+        np.add(r.gains, r.values[:-1], out=r.returns)
+        alive = ~r.dead
+        gains = r.gains[alive]
+        explained = 1.0 - float(gains.var()) / (float(r.returns[alive].var()) + 1e-12)
+        if c.normalise_advantages:
+            r.gains -= gains.mean()
+            r.gains /= gains.std() + np.float32(1e-8)
+        return explained
+
+    def _update(self, learning_rate: float, entropy_weight: float) -> dict[str, float]:
+        c, r = self.config, self.rollout
+        rows = np.flatnonzero(~r.dead)
+        n_minibatches = max(1, round(len(rows) / c.minibatch_size))
+        coefficients = tuple(np.float32(x) for x in (c.clip, c.value_clip, c.value_weight, entropy_weight))
+        for group in self._adam.param_groups:
+            group["lr"] = learning_rate
+        totals, norms, seen, stop = np.zeros(len(STATS)), 0.0, 0, False
+        updates = 0
+        for _ in range(c.epochs):
+            for minibatch in np.array_split(self._order.permutation(rows), n_minibatches):
+                parts = np.array_split(minibatch, c.shards)
+                scale = np.float32(1 / len(minibatch))
+                stats = sum(self._in_parallel([
+                    lambda k=k, part=part: self._gradient(k, part, scale, coefficients) for k, part in enumerate(parts)
+                ]))  # fmt: skip
+                norms += self._step()
+                updates += 1
+                totals += stats
+                seen += len(minibatch)
+                stop = c.target_kl > 0 and stats[STATS.index("kl")] / len(minibatch) > 1.5 * c.target_kl
+                if stop:
+                    break
+            if stop:
+                break
+        return {name: float(x) / seen for name, x in zip(STATS, totals, strict=True)} | {"grad_norm": norms / updates}
+
+    def _gradient(self, shard: int, rows: np.ndarray, scale: np.float32, coefficients: tuple[Any, ...]) -> np.ndarray:
+        """Of some rows, into the shard's workspace; sums for statistics."""
+        r, work, b = self.rollout, self._shards[shard], len(rows)
+        inputs = self._gathered[shard][:b]
+        torch.index_select(torch.from_numpy(r.obs).view(-1, inputs.shape[1]), 0, torch.from_numpy(rows), out=inputs)
+        logits, values = work.forward(inputs)
+        columns = (r.actions, r.log_probs, r.values[:-1], r.gains, r.returns)
+        data = tuple(column.reshape(-1) for column in columns)
+        stats = np.zeros(len(STATS))
+        n_actions = len(self.policy.actions)
+        loss_head(logits.numpy(), values.numpy(), n_actions, rows, data, scale, coefficients, stats)
+        work.backward(b)
+        return stats
+
+    def _step(self) -> float:
+        """Add up the shards' gradients in order, clip, and let Adam move the weights; the gradient's length."""
+        gradient = self._shards[0].gradient
+        for other in self._shards[1:]:
+            gradient += other.gradient
+        norm = float(torch.linalg.vector_norm(gradient))
+        if norm > self.config.max_grad_norm:
+            gradient *= self.config.max_grad_norm / norm
+        self.policy.flat.grad = gradient
+        self._adam.step()
+        return norm
+
+    def _in_parallel(self, calls: list[Callable[[], Any]]) -> list[Any]:
+        if self._pool is None:
+            return [call() for call in calls]
+        waiting = [self._pool.submit(call) for call in calls[1:]]
+        first = calls[0]()
+        return [first, *(future.result() for future in waiting)]
+
+    def close(self) -> None:
+        """End threads and environments."""
+        if self._pool is not None:
+            self._pool.shutdown()
+        for lane in self.lanes:
+            lane.envs.close()
+
+    # --------------------------------------------------------------------------------------------- state, for resume
+    def _start_adam(self) -> None:
+        zeros = torch.zeros_like(self.policy.flat)
+        self._adam.state[self.policy.flat] = {
+            "step": torch.zeros(()), "exp_avg": zeros.clone(), "exp_avg_sq": zeros.clone(),
+        }  # fmt: skip
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Everything that goes on: arrays by name, and the rest as JSON. `restore` takes both back, bit for bit."""
+        adam = self._adam.state[self.policy.flat]
+        arrays = {f"policy.{name}": weight for name, weight in self.policy.save_weights().items()}
+        arrays |= {f"adam.{name}": adam[name].numpy().copy() for name in ("exp_avg", "exp_avg_sq", "step")}
+        for k, lane in enumerate(self.lanes):
+            parts = {name: getattr(lane, name) for name in ("obs", "dead", "returns", "lengths")}
+            if isinstance(lane.envs, NativeVectorEnv):
+                worlds = lane.envs.snapshot()
+                saved = {name: getattr(worlds, name) for name in ("worlds", "ledgers", "memory")}
+                parts |= {name: array for name, array in saved.items() if array is not None}
+            arrays |= {f"lane{k}.{name}": np.ascontiguousarray(array).copy() for name, array in parts.items()}
+        streams = [self._order.bit_generator.state, *(lane.chance.bit_generator.state for lane in self.lanes)]
+        counts = {"iteration": self.iteration, "episodes": self.episodes, "steps": self.steps}
+        return arrays, {**counts, "streams": streams, "architecture": self.policy.architecture.to_json()}
+
+    def restore(self, arrays: dict[str, np.ndarray], rest: dict[str, Any]) -> None:
+        """Go on where `state` was taken. Environments that cannot be put back begin new episodes."""
+        if Architecture.from_json(rest["architecture"]) != self.policy.architecture:
+            raise ValueError("the checkpoint is of another network; take the settings that it was trained with")
+        prefix = "policy."
+        self.policy.load_weights({k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)})
+        adam = self._adam.state[self.policy.flat]
+        for name, tensor in adam.items():
+            tensor.copy_(torch.from_numpy(arrays[f"adam.{name}"]).view(tensor.shape))
+        self.iteration, self.episodes, self.steps = (rest[name] for name in ("iteration", "episodes", "steps"))
+        self._order.bit_generator.state = rest["streams"][0]
+        for k, lane in enumerate(self.lanes):
+            lane.chance.bit_generator.state = rest["streams"][k + 1]
+            if isinstance(lane.envs, NativeVectorEnv):
+                saved = [arrays.get(f"lane{k}.{name}") for name in ("worlds", "ledgers", "memory")]
+                if saved[0] is None:
+                    raise ValueError("the checkpoint holds no worlds; it is of another backend")
+                lane.envs.restore(Snapshot(lane.envs.config, saved[0], saved[1], saved[2]))
+                for name in ("obs", "dead", "returns", "lengths"):
+                    setattr(lane, name, arrays[f"lane{k}.{name}"].copy())
+            else:
+                lane.begin(int(np.random.SeedSequence([self._seed, self.iteration]).generate_state(1)[0]))
+
+
+def _check_envs(envs: Sequence[AnyVectorEnv]) -> None:
+    for one in envs:
+        if not isinstance(one.single_action_space, gymnasium.spaces.Discrete) or one.single_action_space.start != 0:
+            raise ValueError(f"PPO here is for Discrete actions from 0 on, not {one.single_action_space}")
+        if not isinstance(one.single_observation_space, gymnasium.spaces.Box):
+            raise ValueError(f"PPO here is for Box observations, not {one.single_observation_space}")
+        if one.metadata.get("autoreset_mode") is not AutoresetMode.NEXT_STEP:
+            raise ValueError("make the vector environment with autoreset_mode next_step")
+
+
+def _flat(obs: np.ndarray) -> np.ndarray:
+    """(n, inputs), of memory that may be written to."""
+    return obs.reshape(len(obs), -1)

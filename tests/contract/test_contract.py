@@ -1,0 +1,66 @@
+"""Every backend keeps the whole contract, in every autoreset mode, with every start method."""
+
+import functools
+import itertools
+
+import pytest
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+
+import stockade
+from stockade.vector import SyntheticEnv, check_vector_env, make_vector
+
+MODES = ("next_step", "same_step", "disabled")
+PROCESS_BACKENDS = ("pipes", "shared_memory", "async")
+SINGLE = functools.partial(SyntheticEnv, horizon=12, info_size=3, true_state="typed")
+WORLD = functools.partial(stockade.make, horizon=15, info=False)
+
+
+def combinations():
+    """All of them; those that start slowly are in the slow suite, but for one a backend."""
+    quick = {("pipes", "spawn", "next_step"), ("shared_memory", "spawn", "same_step"), ("async", "spawn", "next_step")}
+    for combination in itertools.product(PROCESS_BACKENDS, ("fork", "forkserver", "spawn"), MODES):
+        slow = combination[1] == "spawn" and combination not in quick
+        yield pytest.param(*combination, marks=pytest.mark.slow if slow else ())
+
+
+@pytest.mark.parametrize(("backend", "start_method", "mode"), combinations())
+def test_process_backends(backend, start_method, mode):
+    def make():
+        return make_vector(backend, SINGLE, 3, workers=2, start_method=start_method, autoreset_mode=mode)
+
+    report = check_vector_env(make, single=SINGLE, strict=True, steps=40)
+    assert set(report.skipped) <= {"send_and_recv"}
+    assert "send_and_recv" in report.passed or backend != "async" or mode == "disabled"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_serial(mode):
+    report = check_vector_env(
+        lambda: make_vector("serial", SINGLE, 3, autoreset_mode=mode), single=SINGLE, strict=True, steps=40
+    )
+    assert set(report.skipped) == {"send_and_recv"}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "backend",
+    ["native", "serial", *(pytest.param(backend, marks=pytest.mark.slow) for backend in PROCESS_BACKENDS)],
+)
+def test_the_built_in_world(backend, mode):
+    def make():
+        return stockade.make_vec(3, backend=backend, horizon=15, autoreset_mode=mode)
+
+    report = check_vector_env(make, single=WORLD, strict=True, steps=40)
+    assert set(report.skipped) <= {"send_and_recv", "calls"}
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+def test_gymnasium_itself_keeps_gymnasiums_part(mode):
+    """A checker that a well-known implementation fails would be checking something else."""
+    report = check_vector_env(lambda: SyncVectorEnv([SINGLE] * 3, autoreset_mode=mode), single=SINGLE)
+    assert {"shapes", "single_environments", "seeds", "autoreset", "reset_masks"} <= set(report.passed)
+
+
+def test_a_foreign_process_backend():
+    report = check_vector_env(lambda: AsyncVectorEnv([SINGLE] * 2, context="fork"), single=SINGLE, steps=30)
+    assert {"copies", "single_environments", "nothing_left"} <= set(report.passed)

@@ -1,0 +1,90 @@
+"""Construction that fails half-way: a clear error, no process left (the fixture of this directory looks)."""
+
+import functools
+import os
+import sys
+
+import pytest
+
+from stockade.vector import (
+    BACKENDS,
+    SharedMemoryError,
+    SyntheticEnv,
+    UnsupportedFeatureError,
+    UnsupportedSpaceError,
+    WorkerDiedError,
+    WorkerTimeoutError,
+    make_vector,
+)
+from stockade.vector import memory as memory_module
+from tests.vector.environments import AlwaysDifferent, OneFails, TextEnv
+
+PROCESS_BACKENDS = ("pipes", "shared_memory", "async")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_environment_that_cannot_be_built(backend, tmp_path):
+    workers = {} if backend == "serial" else {"workers": 4}
+    with pytest.raises(ConnectionError, match="third one"):
+        make_vector(backend, functools.partial(OneFails, str(tmp_path / "count")), 4, **workers)
+
+
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+def test_a_worker_that_dies_while_building(backend):
+    with pytest.raises(WorkerDiedError, match="building its environments"):
+        make_vector(backend, lambda: os._exit(9), 4, workers=2)
+
+
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+def test_a_worker_that_hangs_while_building(backend):
+    with pytest.raises(WorkerTimeoutError, match="building its environments"):
+        make_vector(backend, lambda: __import__("time").sleep(60), 4, workers=2, timeout=0.5)
+
+
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+def test_environments_with_different_spaces(backend):
+    with pytest.raises((RuntimeError, ValueError), match="spaces"):
+        make_vector(backend, AlwaysDifferent, 4, workers=4)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_space_without_fixed_shape(backend):
+    with pytest.raises(UnsupportedSpaceError, match="Text"):
+        make_vector(backend, TextEnv, 2)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_true_states_of_environments_that_have_none(backend):
+    with pytest.raises(UnsupportedFeatureError, match="true_state"):
+        make_vector(backend, SyntheticEnv, 2, true_states="every_step")
+
+
+@pytest.mark.parametrize("backend", ["shared_memory", "async"])
+def test_too_little_shared_memory_is_told_before_work_starts(backend, monkeypatch):
+    monkeypatch.setattr(memory_module, "available_memory", lambda: 1 << 20)
+    big = functools.partial(SyntheticEnv, observation_size=1 << 16)
+    with pytest.raises(SharedMemoryError, match=r"need 1\d MiB of shared memory, 1 MiB are available"):
+        make_vector(backend, big, 64, workers=1)
+
+
+def test_a_factory_that_cannot_be_pickled():
+    with pytest.raises((TypeError, AttributeError), match="pickle"):
+        make_vector("pipes", functools.partial(SyntheticEnv, faults=(sys._getframe(),)), 2)
+
+
+@pytest.mark.parametrize(
+    ("backend", "options", "words"),
+    [
+        ("thread", {}, "backend='thread' must be one of serial, pipes"),
+        ("serial", {"workers": 3}, "workers=3"),
+        ("pipes", {"workers": 0}, "workers=0"),
+        ("pipes", {"start_method": "magic"}, "start_method='magic'"),
+        ("pipes", {"batch_size": 1}, "batch_size= is for backend='async'"),
+        ("async", {"batch_size": 9}, "between 1 and n_envs=4"),
+        ("serial", {"autoreset_mode": "sometimes"}, "autoreset_mode='sometimes'"),
+        ("serial", {"true_states": 0}, "true_states=0"),
+    ],
+)
+def test_options_that_make_no_sense(backend, options, words):
+    with pytest.raises(ValueError, match=words):
+        make_vector(backend, SyntheticEnv, 4, **options)

@@ -1,0 +1,102 @@
+"""The parent is killed, or interrupted: workers never outlive it, and a Ctrl-C is the parent's alone."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+
+def start_parent(backend, start_method, body):
+    """A script that makes four slow environments, prints the process ids of two workers, and goes on with `body`."""
+    script = textwrap.dedent(f"""
+        import functools, sys, time
+        import numpy as np
+        from stockade.vector import SyntheticEnv, make_vector
+        slow = functools.partial(SyntheticEnv, step_seconds=30.0, work="sleep")
+        envs = make_vector({backend!r}, slow, 4, workers=2, start_method={start_method!r})
+        envs.reset(seed=0)
+        print(*envs.worker_pids, flush=True)
+    """) + textwrap.dedent(body)
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert parent.stdout is not None
+    pids = [int(pid) for pid in parent.stdout.readline().split()]
+    assert len(pids) == 2
+    return parent, pids
+
+
+def wait_until_gone(pids, seconds):
+    deadline = time.monotonic() + seconds
+    while any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in pids):
+        assert time.monotonic() < deadline, "workers have outlived their parent"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("start_method", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize(
+    ("backend", "busy"),
+    [("pipes", True), ("shared_memory", True), ("async", True), ("shared_memory", False)],
+    ids=["pipes in a step", "shared_memory in a step", "async in a step", "shared_memory idle"],
+)
+def test_workers_end_when_the_parent_is_killed(backend, start_method, busy):
+    parent, pids = start_parent(backend, start_method, "envs.step(np.zeros(4, int))" if busy else "time.sleep(60)")
+    time.sleep(0.2)
+    mapped = "".join(Path(f"/proc/{pid}/maps").read_text() for pid in (parent.pid, *pids))
+    assert "/dev/shm" not in mapped  # nothing that has a name, so nothing that could be left there
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    wait_until_gone(pids, 2.0)
+
+
+def test_workers_do_not_end_with_the_thread_that_made_them():
+    """PR_SET_PDEATHSIG, naively used, kills them when that thread is done."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    import numpy as np
+
+    from stockade.vector import SyntheticEnv, make_vector
+
+    for method in ("fork", "spawn"):
+        with ThreadPoolExecutor(1) as pool:
+            envs = pool.submit(make_vector, "pipes", SyntheticEnv, 2, workers=1, start_method=method).result()
+        with envs:
+            time.sleep(0.2)
+            envs.reset(seed=0)
+            envs.step(np.zeros(2, np.int64))
+
+
+@pytest.mark.parametrize("start_method", ["fork", "forkserver", "spawn"])
+def test_ctrl_c_interrupts_the_parent_alone(start_method):
+    """SIGINT goes to the whole group, as from a terminal: the parent can still use and close its workers."""
+    parent, pids = start_parent(
+        "shared_memory",
+        start_method,
+        """
+        try:
+            time.sleep(60)
+        except KeyboardInterrupt:
+            print(len(envs.get_attr("spec")), flush=True)
+            envs.close()
+            sys.exit(130)
+        """,
+    )
+    time.sleep(0.2)
+    os.killpg(parent.pid, signal.SIGINT)
+    answer, _ = parent.communicate(timeout=20)
+    assert answer.split() == ["4"]
+    assert parent.returncode == 130
+    wait_until_gone(pids, 2.0)
+
+
+@pytest.mark.parametrize("start_method", ["fork", "forkserver", "spawn"])
+def test_a_parent_that_forgets_to_close_leaves_nothing(start_method):
+    parent, pids = start_parent("async", start_method, "sys.exit(0)")
+    parent.communicate(timeout=20)
+    assert parent.returncode == 0
+    wait_until_gone(pids, 2.0)

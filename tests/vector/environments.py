@@ -1,0 +1,76 @@
+"""Awkward environments for tests. In a module of their own, so that worker processes can import them."""
+
+import os
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from stockade.vector import SyntheticEnv
+
+
+class Awkward(Exception):
+    """An exception that does not unpickle: its constructor wants more than its message."""
+
+    def __init__(self, code, reason):
+        super().__init__(f"{code}: {reason}")
+
+
+class AwkwardEnv(SyntheticEnv):
+    def step(self, action):
+        raise Awkward(7, "no")
+
+
+class FailsInReset(SyntheticEnv):
+    def reset(self, *, seed=None, options=None):
+        if options and options.get("fail") and seed == 11:
+            raise LookupError("not this seed")
+        return super().reset(seed=seed)
+
+
+class OneFails(SyntheticEnv):
+    """The third of all that are built, counted by the size of a file, fails."""
+
+    def __init__(self, counter):
+        with open(counter, "a") as file:
+            file.write("x")
+        if os.path.getsize(counter) == 3:
+            raise ConnectionError("the third one cannot be built")
+        super().__init__()
+
+
+class TextEnv(SyntheticEnv):
+    def __init__(self):
+        super().__init__()
+        self.observation_space = spaces.Text(5)
+
+
+class AlwaysDifferent(SyntheticEnv):
+    def __init__(self):
+        super().__init__(observation_size=3 + os.getpid() % 1000 + np.random.default_rng().integers(1000))
+
+
+class EverySpace(gymnasium.Env):
+    """Nested observations and actions of all supported kinds."""
+
+    def __init__(self):
+        self.observation_space = spaces.Dict(
+            {
+                "box": spaces.Box(-1, 1, (2, 3), np.float32),
+                "nested": spaces.Dict({"bits": spaces.MultiBinary(4)}),
+                "pair": spaces.Tuple((spaces.Discrete(5, start=2), spaces.MultiDiscrete([3, 4]))),
+            }
+        )
+        self.action_space = spaces.Dict({"move": spaces.Discrete(3), "force": spaces.Box(-1, 1, (2,), np.float32)})
+
+    def _observe(self):
+        self.observation_space.seed(int(self.np_random.integers(1 << 30)))
+        return self.observation_space.sample()
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self._observe(), {}
+
+    def step(self, action):
+        reward = float(action["force"].sum()) + float(action["move"])
+        return self._observe(), reward, bool(self.np_random.random() < 0.1), False, {}
