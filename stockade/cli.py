@@ -12,6 +12,8 @@ import tyro
 
 from stockade.bench.kernel import KernelBench
 from stockade.cage2.verify import find_traces, verify_file
+from stockade.learn.config import TrainConfig
+from stockade.learn.evaluate import EvaluateConfig
 
 _UserError = (ValueError,)
 
@@ -64,8 +66,11 @@ class Bench:
 
 
 Command = (
-    Annotated[Verify, tyro.conf.subcommand("verify")] | Annotated[Bench, tyro.conf.subcommand("bench")]
-)  # fmt: skip
+    Annotated[Verify, tyro.conf.subcommand("verify")]
+    | Annotated[TrainConfig, tyro.conf.subcommand("train")]
+    | Annotated[EvaluateConfig, tyro.conf.subcommand("evaluate")]
+    | Annotated[Bench, tyro.conf.subcommand("bench")]
+)
 
 
 def main(arguments: list[str] | None = None) -> None:

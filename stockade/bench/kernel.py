@@ -32,6 +32,7 @@ from stockade.cage2.batch import Batch
 from stockade.cage2.config import RED_ALIASES, WorldConfig
 from stockade.cage2.env import CAGE2Env
 from stockade.cage2.observe import observation_words
+from stockade.cage2.seeds import read_seeds
 from stockade.cage2.state import OBS_SIZE, WORLD, ledger_dtype
 from stockade.cage2.vector import NativeVectorEnv
 
@@ -69,7 +70,7 @@ class Runner:
         self.slices = [(n * k // threads, n * (k + 1) // threads) for k in range(threads)]
         self.batch = Batch(config, n, threads=1)
         self.out = np.zeros((n, OBS_SIZE), np.uint8), np.zeros(n), np.zeros(n, np.bool_)
-        self.batch.reset(self.out[0], self.batch.seeds(0))
+        self.batch.reset(self.out[0], read_seeds(0, n))
         self._run(0, n, 1)
 
     def _run(self, begin: int, end: int, steps: int) -> None:

@@ -6,10 +6,9 @@ step(actions, out) -> slices of the batch -> kernel.step_batch on each, a Python
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,69 +17,20 @@ from stockade.cage2.config import WorldConfig
 from stockade.cage2.jit import as_records
 from stockade.cage2.memory import MEMORY, MEMORY_SIZE, recall_batch, remember_batch
 from stockade.cage2.observe import observation_words
+from stockade.cage2.prepare import prepare
 from stockade.cage2.scenario import N_HOSTS
+from stockade.cage2.seeds import Seeds, read_seeds
+from stockade.cage2.snapshot import Snapshot, rows_of_bytes
 from stockade.cage2.state import INITIAL, OBS_SIZE, WORLD, ledger_dtype
 from stockade.cage2.truth import TrueState
 
 #: Worlds a thread should have at least; below that, waking it costs more than it does.
 WORLDS_PER_THREAD = 2048
-LARGEST_SEED = 2**64 - 1
 
 
 def available_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-SeedLike = int | Sequence[int | None] | np.ndarray | None
-
-
-class Seeds(NamedTuple):
-    """A seed for each world: values (n,) uint64, and which of them were given (n,) bool."""
-
-    values: np.ndarray
-    given: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
-class Snapshot:
-    """Worlds as they were at one moment, streams of chance included. Can be pickled,
-    compared and restored into any worlds of the same configuration.
-
-    Attributes:
-        config: of the worlds.
-        worlds: (n, bytes of a WORLD record) uint8.
-        ledgers: (n, bytes of a ledger record) uint8 under `chance="cyborg"`, else None.
-        memory: (n, bytes of a MEMORY record) uint8 with `obs="memory"`, else None.
-    """
-
-    config: WorldConfig
-    worlds: np.ndarray
-    ledgers: np.ndarray | None
-    memory: np.ndarray | None = None
-
-    def __len__(self) -> int:
-        """Number of worlds."""
-        return len(self.worlds)
-
-    def __eq__(self, other: object) -> bool:
-        """Bit equality."""
-        if not isinstance(other, Snapshot):
-            return NotImplemented
-        return self._key() == other._key()
-
-    def __hash__(self) -> int:
-        """Equal snapshots have equal hashes, so that a search can look states up."""
-        return hash(self._key())
-
-    def _key(self) -> tuple[WorldConfig, bytes, bytes, bytes]:
-        ledgers, memory = (b"" if part is None else part.tobytes() for part in (self.ledgers, self.memory))
-        return self.config, self.worlds.tobytes(), ledgers, memory
-
-
-def rows_of_bytes(records: np.ndarray) -> np.ndarray:
-    """(n, itemsize) uint8 view of a structured array; copying it is twenty times faster than copying field by field."""
-    return records.view(np.uint8).reshape(len(records), records.dtype.itemsize)
 
 
 class Batch:
@@ -97,12 +47,15 @@ class Batch:
         self.config = config
         self.n = int(n)
         self.worlds = np.zeros(n, WORLD)
-        self.ledgers = np.zeros(n, ledger_dtype(config.horizon)) if config.chance == "cyborg" else None
+        ledger = ledger_dtype(config.horizon) if config.chance == "cyborg" else None
+        prepare(ledger)
+        self.ledgers = None if ledger is None else np.zeros(n, ledger)
         # What blue remembers, and the 52 bits that kernels write where users get more.
         self.memory = np.zeros(n, MEMORY) if config.obs == "memory" else None
         self._bits = None if self.memory is None else np.zeros((n, OBS_SIZE), np.uint8)
         self._all = np.ones(n, np.bool_)
-        self._slices = [(self.n * k // threads, self.n * (k + 1) // threads) for k in range(min(int(threads), self.n))]
+        parts = min(int(threads), self.n)
+        self._slices = [(self.n * k // parts, self.n * (k + 1) // parts) for k in range(parts)]
         self._pool: ThreadPoolExecutor | None = None
         self._pool_process = 0
         self._bind()
@@ -117,12 +70,17 @@ class Batch:
         self.constants = as_records(INITIAL), as_records(self.config.settings())
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but threads and views."""
-        left_out = {"_pool": None, "truth": None, "_bytes": None, "records": None, "constants": None}
-        return {**self.__dict__, **left_out}
+        """Memory as bytes (copies by fields would not be equal in the padding), no threads, no views."""
+        worlds, ledgers, memory = self._bytes
+        left_out = dict.fromkeys(("_pool", "truth", "_bytes", "records", "constants"))
+        return {**self.__dict__, **left_out, "worlds": worlds, "ledgers": ledgers, "memory": memory}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Views are made anew, of the new memory."""
+        types = WORLD, ledger_dtype(state["config"].horizon), MEMORY
+        for name, dtype in zip(("worlds", "ledgers", "memory"), types, strict=True):
+            if state[name] is not None:
+                state[name] = state[name].reshape(-1).view(dtype)
         self.__dict__.update(state)
         self._bind()
 
@@ -232,45 +190,19 @@ class Batch:
         if len(snapshot) not in (1, room):
             raise ValueError(f"the snapshot holds {len(snapshot)} worlds, which do not fit into {room}; take one of "
                              f"{room} worlds, or of a single one")  # fmt: skip
-        seeds = None if seed is None else self.seeds(seed)
-        for rows, saved in zip(self._bytes, (snapshot.worlds, snapshot.ledgers, snapshot.memory), strict=True):
-            if rows is not None and saved is not None:
+        for rows, saved in zip(self._bytes, snapshot.parts, strict=True):
+            shape = None if rows is None else (len(snapshot), rows.shape[1])
+            if shape != (None if saved is None else saved.shape):
+                raise ValueError("the snapshot is laid out differently, as one of another version of Stockade may be")
+        seeds = read_seeds(seed, self.n)
+        for rows, saved in zip(self._bytes, snapshot.parts, strict=True):
+            if rows is not None:
                 rows[part] = saved
-        if seeds is not None:
-            given = np.zeros(self.n, np.bool_)
-            given[part] = True
-            self._seed(seeds.values, given)
+        inside = np.zeros(self.n, np.bool_)
+        inside[part] = True
+        self._seed(seeds.values, seeds.given & inside)
 
     def _one(self, index: int) -> slice:
         if not 0 <= index < self.n:
             raise IndexError(f"there is no world {index}; there are {self.n}, numbered from 0")
         return slice(index, index + 1)
-
-    # ------------------------------------------------------------------------------------------------------- seeds
-    def seeds(self, seed: SeedLike) -> Seeds:
-        """Check seeds, one for each world: s, s+1, ... of an int; a list as it is; None for streams that go on."""
-        if seed is None:
-            return Seeds(np.zeros(self.n, np.uint64), np.zeros(self.n, np.bool_))
-        if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
-            _check_seed(int(seed))
-            _check_seed(int(seed) + self.n - 1)
-            return Seeds(np.uint64(seed) + np.arange(self.n, dtype=np.uint64), np.ones(self.n, np.bool_))
-        if not isinstance(seed, (list, tuple, np.ndarray)):
-            raise TypeError(f"a seed must be None, an int, or a list of them, not {type(seed).__name__}")
-        if len(seed) != self.n:
-            raise ValueError(f"{len(seed)} seeds were given for {self.n} environments; give one each, or one int")
-        for s in seed:
-            if s is not None:
-                _check_seed(int(s))
-        given = np.array([s is not None for s in seed], np.bool_)
-        return Seeds(np.array([0 if s is None else int(s) for s in seed], np.uint64), given)
-
-    def fresh_seeds(self) -> Seeds:
-        """Seeds that nobody chose, out of the operating system's randomness."""
-        values = np.random.SeedSequence().generate_state(self.n, np.uint64)
-        return Seeds(values, np.ones(self.n, np.bool_))
-
-
-def _check_seed(seed: int) -> None:
-    if not 0 <= seed <= LARGEST_SEED:
-        raise ValueError(f"seed {seed} is out of range; take 0 to 2**64-1")

@@ -19,7 +19,7 @@ OBSERVATIONS = ("bits", "memory")
 
 
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         raise ValueError(f"{name}={value!r} is unknown; take one of {', '.join(map(repr, allowed))}")
 
 
@@ -45,7 +45,7 @@ class WorldConfig:
 
     def __post_init__(self) -> None:
         """Check every value, and turn the reference's class names into ours."""
-        if self.red in RED_ALIASES:
+        if isinstance(self.red, str) and self.red in RED_ALIASES:
             object.__setattr__(self, "red", RED_ALIASES[self.red])
         _one_of("red", self.red, (*RED_AGENTS, *RED_ALIASES))
         _one_of("rules", self.rules, RULES)

@@ -11,11 +11,13 @@ from gymnasium.error import ClosedEnvironmentError, ResetNeeded
 
 from stockade.cage2 import kernel
 from stockade.cage2.actions import ACTION_MASK, N_ACTIONS
-from stockade.cage2.batch import Batch, Snapshot
+from stockade.cage2.batch import Batch
 from stockade.cage2.checks import check_action, check_obs_dtype, check_render_mode
 from stockade.cage2.config import WorldConfig
 from stockade.cage2.info import WorldInfo
 from stockade.cage2.render import render_world
+from stockade.cage2.seeds import read_seeds
+from stockade.cage2.snapshot import Snapshot
 from stockade.cage2.state import WORLD
 from stockade.cage2.truth import TrueState
 
@@ -39,7 +41,7 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
         (0.0, 'DiscoverRemoteSystems User')
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi"]}  # noqa: RUF012
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012
     #: For vector environments that carry the true state of worlds between processes.
     true_state_dtype = WORLD
 
@@ -98,10 +100,10 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
         self._check_open()
         if options:
             raise ValueError(f"unknown options {sorted(options)}; this environment takes none")
-        seeds = self._batch.seeds(seed)
+        seeds = read_seeds(seed, 1)
         super().reset(seed=seed)
-        if seed is None and not self._is_reset:
-            seeds = self._batch.fresh_seeds()
+        if not self._is_reset:
+            seeds = seeds.or_fresh()
         self._batch.reset(self._obs, seeds)
         self._over[0] = False
         self._is_reset = True
@@ -129,7 +131,7 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
     def true_state(self) -> TrueState:
         """What is really the case now; arrays without the leading n."""
         self._check_running()
-        return TrueState.of(self._batch.worlds[0])
+        return TrueState.of(self._batch.worlds[0, ...])
 
     def write_true_state(self, out: np.ndarray) -> None:
         """Write it as a record of `true_state_dtype`."""
@@ -159,7 +161,7 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
         self._check_running()
         if self.render_mode is None:
             return None
-        return render_world(self._batch.worlds[0], None if self._batch.ledgers is None else self._batch.ledgers[0])
+        return render_world(self._batch.worlds, self._batch.ledgers, 0)
 
     def close(self) -> None:
         """Nothing runs on after this; a second call does nothing."""

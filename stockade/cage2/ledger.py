@@ -39,10 +39,13 @@ _ADDRESSES_OF_A_SUBNET = 14
 def begin(ledger):
     """Draw addresses and the process ids of the starting sessions; forget the last episode."""
     draw_addresses(ledger)
-    ledger.n_processes = 0
+    keep_processes(ledger, 0)
+    for k in range(ledger.n_suspicious):
+        ledger.suspicious_host[k] = ledger.suspicious_pid[k] = 0
     ledger.n_suspicious = 0
     ledger.service_process = 1
     for host in range(N_HOSTS):
+        ledger.addresses[host] = ledger.names[host] = host
         ledger.n_ports[host] = 0
         ledger.ports[host, :] = np.uint64(0)
         for decoy in range(N_DECOYS):
@@ -84,7 +87,7 @@ def restore_host(ledger, host):
         if ledger.process_host[k] != host:
             copy_process(ledger, k, kept)
             kept += 1
-    ledger.n_processes = kept
+    keep_processes(ledger, kept)
     for decoy in range(N_DECOYS):
         ledger.decoy_service_pid[host, decoy] = 0
     ledger.ports[host, :] = np.uint64(0)
@@ -100,6 +103,15 @@ def copy_process(ledger, source, target):
     ledger.process_kind[target] = ledger.process_kind[source]
     ledger.process_root[target] = ledger.process_root[source]
     ledger.process_pid[target] = ledger.process_pid[source]
+
+
+@kernel
+def keep_processes(ledger, count):
+    """Drop all but the first ones, and leave nothing of them: equal ledgers are equal bytes."""
+    for k in range(count, ledger.n_processes):
+        ledger.process_host[k] = ledger.process_kind[k] = ledger.process_root[k] = 0
+        ledger.process_pid[k] = 0
+    ledger.n_processes = count
 
 
 @kernel
@@ -197,7 +209,7 @@ def kill_suspicious(ledger, host, service_has_process):
         kind = ledger.process_kind[k]
         for later in range(k + 1, ledger.n_processes):
             copy_process(ledger, later, later - 1)
-        ledger.n_processes -= 1
+        keep_processes(ledger, ledger.n_processes - 1)
         ended += kind == SHELL
         if is_service(ledger, host, pid, service_has_process):
             start_process(ledger, host, kind if kind < N_DECOYS else LEFTOVER, False)

@@ -127,7 +127,7 @@ def _write(memory: Any, bits: Any, steps_left: Any, out: Any) -> None:
     if kind != NO_KIND:
         group = 0 if kind == ANALYSE else 1 if kind == REMOVE else 3 if kind == RESTORE else 2
         out[_KIND_BITS + group] = 1
-        out[_TARGET_BITS + ACTION_HOST[memory.action]] = 1
+        out[_TARGET_BITS + np.int64(ACTION_HOST[memory.action])] = 1
     out[_FAILED_BIT] = memory.failed
     for i in range(len(_CLOCK)):
         out[_CLOCK_BITS + i] = steps_left >= _CLOCK[i]

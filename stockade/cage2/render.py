@@ -30,8 +30,9 @@ def _table(title: str, header: list[str], rows: list[list[str]]) -> str:
     return "\n".join([title, line, text(header), line, *map(text, rows), line])
 
 
-def render_world(world: np.void, ledger: np.void | None) -> str:
-    """Both tables of one world as text."""
+def render_world(worlds: np.ndarray, ledgers: np.ndarray | None, i: int) -> str:
+    """Both tables of world i as text."""
+    world, ledger = worlds[i, ...], None if ledgers is None else ledgers[i]
     bits = world["obs"].view(np.uint8).tolist()
     truth = TrueState.of(world).to_dict()
     places = [[SUBNETS[SUBNET_OF[h]], address, HOSTS[h]] for h, address in enumerate(addresses(ledger))]

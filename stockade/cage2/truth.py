@@ -68,11 +68,11 @@ class TrueState:
     time: np.ndarray
 
     @classmethod
-    def of(cls, worlds: np.ndarray | np.void) -> TrueState:
-        """Views of a structured array of worlds, or of one world out of it."""
+    def of(cls, worlds: np.ndarray) -> TrueState:
+        """Views of a structured array of worlds; of one world if it is `worlds[i, ...]`."""
         views = {}
         for field in fields(cls):
-            view = np.asarray(worlds[field.name]).view()
+            view = worlds[field.name].view()
             view.flags.writeable = False
             views[field.name] = view
         return cls(**views)

@@ -13,11 +13,13 @@ from gymnasium.error import ClosedEnvironmentError, ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from stockade.cage2.actions import ACTION_MASK, N_ACTIONS
-from stockade.cage2.batch import Batch, SeedLike, Snapshot
+from stockade.cage2.batch import Batch
 from stockade.cage2.checks import check_actions, check_obs_dtype, check_render_mode
 from stockade.cage2.config import WorldConfig
 from stockade.cage2.info import worlds_info
 from stockade.cage2.render import render_world
+from stockade.cage2.seeds import SeedLike, read_seeds
+from stockade.cage2.snapshot import Snapshot
 from stockade.cage2.truth import TrueState
 
 _MODES = {name: mode for mode in AutoresetMode for name in (mode, mode.value, mode.name.lower())}
@@ -80,7 +82,7 @@ class NativeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     ) -> None:
         self.config = WorldConfig(red, horizon, rules, chance, green, obs)
         self.autoreset_mode = autoreset_mode_of(autoreset_mode)
-        self.metadata = {"render_modes": ["ansi"], "autoreset_mode": self.autoreset_mode}
+        self.metadata = {"render_modes": ["ansi"], "render_fps": 4, "autoreset_mode": self.autoreset_mode}
         self.render_mode = check_render_mode(render_mode)
         self._dtype = check_obs_dtype(obs_dtype)
         self._batch = Batch(self.config, num_envs, threads)
@@ -122,10 +124,10 @@ class NativeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             options: nothing but `reset_mask`.
         """
         self._check_open()
-        seeds = self._batch.seeds(seed)
+        seeds = read_seeds(seed, self.num_envs)
         chosen = self._reset_mask(options)
-        if not self._is_reset and seed is None:
-            seeds = self._batch.fresh_seeds()
+        if not self._is_reset:
+            seeds = seeds.or_fresh()
         obs = self._new_buffers()[0] if self._copy else self._buffers[0]
         self._batch.reset(self._as_bytes(obs), seeds, chosen)
         self._finish(obs)
@@ -169,9 +171,10 @@ class NativeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     def _reset_in_same_step(self, obs: np.ndarray, ended: np.ndarray, info: dict[str, Any]) -> dict[str, Any]:
         """Begin new episodes where one ended; what the last step gave moves to `final_obs` and `final_info`."""
         final_obs = np.full(self.num_envs, None, object)
-        final_obs[ended] = list(obs[ended].copy())
+        for i in np.flatnonzero(ended):
+            final_obs[i] = obs[i].copy()
         final_info = {key: value & ended if key.startswith("_") else value for key, value in info.items()}
-        self._batch.reset(self._as_bytes(obs), self._batch.seeds(None), ended)
+        self._batch.reset(self._as_bytes(obs), read_seeds(None, self.num_envs), ended)
         self._finish(obs)
         self._over[:] = False
         going_on = {key: value & ~ended if key.startswith("_") else value for key, value in info.items()}
@@ -225,10 +228,7 @@ class NativeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._check_running()
         if self.render_mode is None:
             return None
-        ledgers = self._batch.ledgers
-        return tuple(
-            render_world(world, None if ledgers is None else ledgers[i]) for i, world in enumerate(self._batch.worlds)
-        )
+        return tuple(render_world(self._batch.worlds, self._batch.ledgers, i) for i in range(self.num_envs))
 
     def close_extras(self, **kwargs: Any) -> None:
         """End the threads."""

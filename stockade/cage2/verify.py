@@ -19,6 +19,7 @@ from stockade.cage2.actions import ACTION_NAMES, N_ACTIONS
 from stockade.cage2.batch import Batch
 from stockade.cage2.config import WorldConfig
 from stockade.cage2.scenario import HOSTS, N_HOSTS
+from stockade.cage2.seeds import LARGEST_SEED, read_seeds
 from stockade.cage2.state import OBS_SIZE
 
 GREEN_AGENTS = {"SleepAgent": "sleep", "GreenAgent": "active"}
@@ -115,9 +116,18 @@ def find_traces(paths: Iterable[str | Path]) -> list[Path]:
 def load_trace(path: Path) -> Trace:
     """Read and check a trace file."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, AttributeError) as error:
+    except (
+        OSError,
+        ValueError,
+        EOFError,
+        KeyError,
+        zipfile.BadZipFile,
+        zlib.error,
+        AttributeError,
+        TypeError,
+    ) as error:
         raise TraceError(f"{path}: cannot be read as a trace, it may be truncated or no .npz file ({error})") from error
     missing = [name for name in (*INPUT_FIELDS, *STATE_FIELDS, *STEP_FIELDS) if name not in arrays]
     if missing:
@@ -138,8 +148,10 @@ def _check_shapes(path: Path, arrays: dict[str, np.ndarray]) -> None:
     for name, shape in expected.items():
         if name in arrays and arrays[name].shape != shape:
             raise TraceError(f"{path}: {name} has shape {arrays[name].shape}; expected {shape}")
-    if actions.dtype.kind not in "iu" or actions.min() < 0 or actions.max() >= N_ACTIONS:
-        raise TraceError(f"{path}: blue_action holds values outside 0..{N_ACTIONS - 1}")
+    for name, largest in (("blue_action", N_ACTIONS - 1), ("valid_steps", steps), ("seed", LARGEST_SEED)):
+        values = arrays[name]
+        if values.dtype.kind not in "iu" or values.min() < 0 or int(values.max()) > largest:
+            raise TraceError(f"{path}: {name} holds values that are no whole numbers from 0 to {largest}")
 
 
 def _config_of(path: Path, arrays: dict[str, np.ndarray]) -> WorldConfig:
@@ -148,7 +160,7 @@ def _config_of(path: Path, arrays: dict[str, np.ndarray]) -> WorldConfig:
         red, green, rules = meta["red"], meta.get("green", "SleepAgent"), meta.get("rules", "current")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise TraceError(f"{path}: meta is not JSON that names the red agent ({error!r})") from error
-    if green not in GREEN_AGENTS:
+    if not isinstance(green, str) or green not in GREEN_AGENTS:
         raise TraceError(f"{path}: meta names the green agent {green!r}; known are {', '.join(GREEN_AGENTS)}")
     try:
         return WorldConfig(red, arrays["blue_action"].shape[1], rules, "cyborg", GREEN_AGENTS[green])
@@ -182,7 +194,7 @@ def _replay(trace: Trace) -> Iterator[tuple[int, str, np.ndarray, np.ndarray]]:
     actions = arrays["blue_action"].astype(np.int64)
     state_fields = [*STATE_FIELDS, *(name for name in OPTIONAL_STATE_FIELDS if name in arrays)]
     step_fields = [*STEP_FIELDS, *(name for name in OPTIONAL_STEP_FIELDS if name in arrays)]
-    batch.reset(obs, batch.seeds([int(seed) for seed in arrays["seed"]]))
+    batch.reset(obs, read_seeds(arrays["seed"], trace.episodes))
     drawn_before = np.zeros(trace.episodes, np.int64)
     for step in range(-1, trace.horizon):
         if step >= 0:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,73 @@ class PPOConfig:
             _check(0 <= getattr(self, name) <= 1, name, getattr(self, name), "from 0 to 1")
         _check(len(self.hidden) >= 1 and min(self.hidden) >= 1, "hidden", self.hidden, "one or more sizes")
         _check(self.threads is None or self.threads >= 1, "threads", self.threads, "at least 1")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Train a PPO agent; everything about the run goes to runs/NAME."""
+
+    red_agent: str = "bline"
+    """Who attacks: bline, meander, sleep, mix (one of the three, drawn anew each episode), or the reference's class
+    names B_lineAgent, RedMeanderAgent, SleepAgent."""
+    total_episodes: int = 100_000
+    """Episodes to train for."""
+    n_envs: int = 256
+    """Environments that run at once."""
+    max_steps: int = 100
+    """Steps of an episode."""
+    rules: Literal["current", "leaderboard"] = "current"
+    """Rule set."""
+    obs: Literal["bits", "memory"] = "memory"
+    """What the agent sees: the 52 bits of the challenge, or these and what it knows from its own history."""
+    action_mask: bool = False
+    """Leave out the 63 decoy actions that can never succeed."""
+    backend: Literal["native", "serial", "pipes", "shared_memory", "async", "ray"] = "native"
+    """How the environments are run."""
+    seed: int = 0
+    """Of everything. The same seed gives the same agent, bit for bit."""
+    name: str | None = None
+    """Of the run; default made of attacker, observation and seed."""
+    runs: Path = Path("runs")
+    """Folder of all runs."""
+    resume: str | None = None
+    """Go on with this run, a name or a folder, from its last checkpoint; all other settings are the run's own."""
+    checkpoint_episodes: int = 5_000
+    """Episodes from one checkpoint to the next."""
+    keep_checkpoints: int = 3
+    """Checkpoints that are kept, beside the best."""
+    tensorboard: bool = True
+    """Write TensorBoard events too."""
+    ppo: Annotated[PPOConfig, tyro.conf.arg(name="")] = field(default_factory=PPOConfig)
+    """Settings of the learner."""
+
+    def __post_init__(self) -> None:
+        """Refuse what could not work, before any work."""
+        for name in ("total_episodes", "n_envs", "max_steps", "checkpoint_episodes", "keep_checkpoints"):
+            _check(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        _check(self.seed >= 0, "seed", self.seed, "0 or more")
+
+    def run(self) -> int:
+        """Train; the exit code is 130 after Ctrl-C and 143 after SIGTERM."""
+        from stockade.learn.train import train  # not before it is needed: brings Torch along
+
+        return train(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """What decides the result, for config.json."""
+        content = asdict(self)
+        for name in ("name", "runs", "resume"):
+            del content[name]
+        return content
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> TrainConfig:
+        """Back from config.json."""
+        ppo = {**content["ppo"], "hidden": tuple(content["ppo"]["hidden"])}
+        unknown = (set(content) - {f.name for f in fields(cls)}) | (set(ppo) - {f.name for f in fields(PPOConfig)})
+        if unknown:
+            raise ValueError(f"config.json has settings that this version does not know: {sorted(unknown)}")
+        return cls(**{**content, "ppo": PPOConfig(**ppo)})
 
 
 def _check(fine: bool, name: str, value: object, wanted: str) -> None:

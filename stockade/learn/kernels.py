@@ -27,7 +27,7 @@ _ONE, _HALF = np.float32(1), np.float32(0.5)
 
 @_compiled
 def _exp(x: Any) -> Any:
-    """exp in float32, in a form that the compiler can vectorise: 2**k times a polynomial; off by 5e-7 at most, relatively."""
+    """exp in float32 to 5e-7, in a form that the compiler can vectorise: 2**k times a polynomial."""
     x = min(max(x, _SMALLEST), _LARGEST)
     k = np.floor(x * _LOG2_E + _HALF)
     r = x - k * _LN2_HIGH - k * _LN2_LOW

@@ -9,6 +9,7 @@ autograd.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -56,7 +57,7 @@ class Architecture:
         shapes: dict[str, tuple[int, ...]] = {}
         for body in self.bodies:
             sizes = (self.n_inputs, *self.hidden)
-            for k, (n_in, n_out) in enumerate(zip(sizes, sizes[1:], strict=False)):
+            for k, (n_in, n_out) in enumerate(itertools.pairwise(sizes)):
                 shapes[f"{body}.{k}.weight"], shapes[f"{body}.{k}.bias"] = (n_in, n_out), (n_out,)
         for head, n_out in (("policy", self.n_logits), ("value", 1)):
             shapes[f"{head}.weight"], shapes[f"{head}.bias"] = (self.hidden[-1], n_out), (n_out,)

@@ -4,17 +4,19 @@ iterate():  collect   lanes, a thread each: policy -> actions -> environments ->
             advantages  generalised advantage estimation, normalised
             update    epochs x minibatches: shards, a thread each: loss, gradient; then their sum, clipping, Adam
 
-A lane is one vector environment with its columns of the rollout. The native world is cut into as many lanes as there are
-shards; any other vector environment is one lane. Sums are always taken in the same order and every lane has its own
+A lane is one vector environment with its columns of the rollout. The native world is cut into as many lanes as there
+are shards; any other vector environment is one lane. Sums are always taken in the same order and every lane has its own
 stream of chance, so results depend on the seed and the settings only, not on threads or timing.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -22,7 +24,8 @@ import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from stockade.cage2.batch import Snapshot, available_cores
+from stockade.cage2.batch import available_cores
+from stockade.cage2.snapshot import Snapshot
 from stockade.cage2.vector import NativeVectorEnv
 from stockade.learn.config import PPOConfig
 from stockade.learn.kernels import GOING_ON, STATS, TERMINATED, TRUNCATED, advantages, draw, loss_head
@@ -148,8 +151,8 @@ class PPO:
         _check_envs(envs)
         self.config = config
         self.horizon_is_end = config.time_limit == "terminal" if horizon_is_end is None else horizon_is_end
-        n_inputs = int(np.prod(envs[0].single_observation_space.shape))
-        chosen = tuple(range(int(envs[0].single_action_space.n)) if actions is None else actions)
+        n_inputs = math.prod(envs[0].single_observation_space.shape or ())
+        chosen = tuple(range(_n_actions(envs[0])) if actions is None else actions)
         architecture = Architecture(n_inputs, chosen, config.hidden, config.activation, config.shared)
         self.policy = Policy.create(architecture, seed)
         self._adam = torch.optim.Adam([self.policy.flat], lr=config.learning_rate, eps=1e-5, fused=True)
@@ -190,7 +193,7 @@ class PPO:
 
     def _collect(self) -> Iteration:
         scale = self.config.reward_scale
-        done = self._in_parallel([lambda lane=lane: lane.collect(scale) for lane in self.lanes])
+        done = self._in_parallel([partial(lane.collect, scale) for lane in self.lanes])
         returns = np.array([x for one in done for x in one[0]])
         lengths = np.array([x for one in done for x in one[1]], np.int64)
         seconds = {"world": sum(one[2] for one in done) / len(done), "policy": sum(one[3] for one in done) / len(done)}
@@ -224,9 +227,8 @@ class PPO:
             for minibatch in np.array_split(self._order.permutation(rows), n_minibatches):
                 parts = np.array_split(minibatch, c.shards)
                 scale = np.float32(1 / len(minibatch))
-                stats = sum(self._in_parallel([
-                    lambda k=k, part=part: self._gradient(k, part, scale, coefficients) for k, part in enumerate(parts)
-                ]))  # fmt: skip
+                calls = [partial(self._gradient, k, part, scale, coefficients) for k, part in enumerate(parts)]
+                stats = np.sum(self._in_parallel(calls), axis=0)
                 norms += self._step()
                 updates += 1
                 totals += stats
@@ -264,7 +266,7 @@ class PPO:
         self._adam.step()
         return norm
 
-    def _in_parallel(self, calls: list[Callable[[], Any]]) -> list[Any]:
+    def _in_parallel(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
         if self._pool is None:
             return [call() for call in calls]
         waiting = [self._pool.submit(call) for call in calls[1:]]
@@ -333,6 +335,11 @@ def _check_envs(envs: Sequence[AnyVectorEnv]) -> None:
             raise ValueError(f"PPO here is for Box observations, not {one.single_observation_space}")
         if one.metadata.get("autoreset_mode") is not AutoresetMode.NEXT_STEP:
             raise ValueError("make the vector environment with autoreset_mode next_step")
+
+
+def _n_actions(envs: AnyVectorEnv) -> int:
+    assert isinstance(envs.single_action_space, gymnasium.spaces.Discrete)
+    return int(envs.single_action_space.n)
 
 
 def _flat(obs: np.ndarray) -> np.ndarray:

@@ -74,11 +74,16 @@ class _LeafGate:
                 f"convert with actions.astype(np.int64)"
             )
         if isinstance(self._low, int):
-            fine = array.size == 0 or (array.min() >= self._low and array.max() <= self._high)
+            fine = array.size == 0 or self._in_range(array)
         else:
             fine = bool(((array >= self._low) & (array <= self._high)).all())
         if not fine:
             self._refuse(array, (array < self._low) | (array > self._high), env_ids)
+
+    def _in_range(self, array: np.ndarray) -> bool:
+        if array.dtype == np.int64 and self._low == 0:
+            return bool(array.view(np.uint64).max() <= self._high)  # negative ones look huge: one pass for both ends
+        return bool(array.min() >= self._low and array.max() <= self._high)
 
     def _check_real(self, array: np.ndarray, env_ids: np.ndarray | None) -> None:
         if array.dtype.kind not in "iufb" or not np.can_cast(array.dtype, self._leaf.dtype, "same_kind"):

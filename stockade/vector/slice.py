@@ -6,6 +6,7 @@ the process backends hold one in each worker.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -103,7 +104,8 @@ class EnvSlice:
         self.buffers = buffers
         self.config = config
         self.seeds: list[int | None] = [None] * count
-        self._steps = [0] * count
+        self._clock = 0  # steps of the slice
+        self._began = [0] * count  # what the clock showed when the episode began: their difference is its steps
         self._state = [RUNNING] * count
         self._next_seed: list[int | None] = [None] * count
         if inheritance is not None:
@@ -129,6 +131,9 @@ class EnvSlice:
         """Advance every environment by one action."""
         outcome = Outcome()
         infos, first, advance = outcome.infos, self.first, self._advance
+        self._clock += 1
+        self._terminated[:] = False
+        self._truncated[:] = False
         if self._ages:
             self.buffers.age[self.buffers.age >= 0] += 1
         for i, action in enumerate(actions):
@@ -147,6 +152,8 @@ class EnvSlice:
     def step_one(self, i: int, action: Any) -> Outcome:
         """Advance environment i of this slice alone."""
         outcome = Outcome()
+        self._began[i] -= 1  # so that it alone has made a step
+        self._terminated[i] = self._truncated[i] = False
         if self._ages and self.buffers.age[i] >= 0:
             self.buffers.age[i] += 1
         try:
@@ -162,18 +169,17 @@ class EnvSlice:
         return outcome
 
     def _advance(self, i: int, action: Any) -> dict[str, Any]:
-        """One step, or what is due in its place; writes row i, returns the info."""
+        """One step, or what is due in its place; writes row i (flags are False before), returns the info."""
         if self._state[i]:
             return self._settle(i)
         observation, reward, terminated, truncated, info = self._step[i](action)
         self._write(i, observation)
         self._rewards[i] = reward
-        self._terminated[i] = terminated
-        self._truncated[i] = truncated
-        self._steps[i] = steps = self._steps[i] + 1
         if terminated or truncated:
+            self._terminated[i] = terminated
+            self._truncated[i] = truncated
             return self._end_episode(i, observation, info)
-        if self._refresh_every and steps % self._refresh_every == 0:
+        if self._refresh_every and (self._clock - self._began[i]) % self._refresh_every == 0:
             self._refresh_truth(i)
         return info
 
@@ -196,10 +202,9 @@ class EnvSlice:
             raise RuntimeError("this environment failed before and has not been reset")
         lost = self._state[i] == LOST
         self._rewards[i] = 0.0
-        self._terminated[i] = False
-        self._truncated[i] = lost
         if not lost:
             return self._reset(i, None, None)
+        self._truncated[i] = True
         marked: dict[str, Any] = {"worker_restarted": True}
         mode = self.config.autoreset_mode
         if mode is AutoresetMode.SAME_STEP:
@@ -249,7 +254,7 @@ class EnvSlice:
             self.seeds[i] = seed
         check_shape(self._space, observation)
         self._write(i, observation)
-        self._steps[i] = 0
+        self._began[i] = self._clock
         self._state[i] = RUNNING
         if self._refresh_every:
             self._refresh_truth(i)
@@ -310,7 +315,7 @@ class EnvSlice:
         for i, environment in enumerate(self.environments):
             try:
                 state = _method(environment.unwrapped, "snapshot")()
-                outcome.values.append((state, self._steps[i], self._state[i], self.seeds[i]))
+                outcome.values.append((state, self._clock - self._began[i], self._state[i], self.seeds[i]))
             except Exception as exception:
                 self._fail(i, exception, "snapshot", None, outcome, broken=False)
         return outcome
@@ -321,7 +326,7 @@ class EnvSlice:
         for i, (state, steps, autoreset, seed) in enumerate(states):
             try:
                 _method(self.environments[i].unwrapped, "restore")(state)
-                self._steps[i], self._state[i], self.seeds[i] = steps, autoreset, seed
+                self._began[i], self._state[i], self.seeds[i] = self._clock - steps, autoreset, seed
             except Exception as exception:
                 self._fail(i, exception, "restore", None, outcome, broken=True)
         return outcome
@@ -346,12 +351,15 @@ class EnvSlice:
             self._rewards[i], self._terminated[i], self._truncated[i] = 0.0, False, False
         if isinstance(action, np.ndarray):
             action = action.copy()
-        failure = Failure.of(exception, self.first + i, during, action, self.seeds[i], self._steps[i])
-        outcome.failures.append(failure)
+        steps = self._clock - self._began[i]
+        outcome.failures.append(Failure.of(exception, self.first + i, during, action, self.seeds[i], steps))
 
     def _check_all_finite(self, outcome: Outcome) -> None:
-        """One look at all rows; only if something is wrong, a look at each."""
-        if np.isfinite(self._rewards).all() and all(np.isfinite(array).all() for array in self._float_leaves):
+        """One look at all rows; only if something seems wrong, a look at each.
+
+        A sum of squares is finite only if all numbers are, and several times cheaper than asking each.
+        """
+        if all(math.isfinite(np.vdot(array, array)) for array in (self._rewards, *self._float_leaves)):
             return
         for i in range(len(self.environments)):
             if self._state[i] != FAILED:
@@ -363,9 +371,9 @@ class EnvSlice:
 
     def _check_finite(self, i: int) -> None:
         if not np.isfinite(self._rewards[i]):
-            raise NonFiniteError(self.first + i, self._steps[i], "reward")
+            raise NonFiniteError(self.first + i, self._clock - self._began[i], "reward")
         if not all(np.isfinite(array[i]).all() for array in self._float_leaves):
-            raise NonFiniteError(self.first + i, self._steps[i], "observation")
+            raise NonFiniteError(self.first + i, self._clock - self._began[i], "observation")
 
 
 def _method(world: Any, name: str) -> Callable[..., Any]:

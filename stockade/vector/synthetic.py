@@ -126,7 +126,7 @@ class SyntheticEnv(gymnasium.Env[np.ndarray, np.int64]):
             self._terminates = bool(self.np_random.integers(2))
         self._factor = float(self.np_random.random())
         self._observation[:3] = 0.0, -1.0, self._factor
-        return self._observation, {} if not options else {"options": sorted(options)}
+        return self._observation.copy(), {} if not options else {"options": sorted(options)}
 
     def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Spend the time that a step costs; suffer the fault that is due."""
@@ -145,9 +145,8 @@ class SyntheticEnv(gymnasium.Env[np.ndarray, np.int64]):
         if self._info_size:
             info["payload"] = np.full(self._info_size, self._time % 256, np.uint8)
         if self._time < self._length:
-            return self._observation, reward, False, False, info
+            return self._observation.copy(), reward, False, False, info
         info["length"] = self._time
-        # The observation array is used again, except for the last one, which users keep.
         return self._observation.copy(), reward, self._terminates, not self._terminates, info
 
     def render(self) -> str | None:

@@ -168,6 +168,7 @@ def run_worker(end: socket.socket, pickled: bytes, inherited: tuple[int, ...]) -
 def _serve_messages(channel: Channel, spec: WorkerSpec, environments: list[gymnasium.Env[Any, Any]]) -> None:
     """Everything by message: (kind, sequence, data) in, (sequence, outcome, arrays) out."""
     buffers = Buffers.allocate(layout_of(environments[0]), spec.count)
+    buffers.age[:] = -1
     if spec.inheritance is not None and spec.inheritance.results is not None:
         buffers.put_results(0, spec.count, spec.inheritance.results)
     part = EnvSlice(environments, spec.first, buffers, spec.config, spec.inheritance)

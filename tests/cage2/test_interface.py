@@ -198,3 +198,16 @@ def test_defaults_of_make_vec_and_make_are_the_same_world():
 )
 def test_the_references_class_names_name_the_same_agents(alias, red):
     assert stockade.make(red=alias).config == stockade.make(red=red).config
+
+
+@pytest.mark.parametrize("chance", CHANCES)
+def test_numbers_may_be_numpys(chance):
+    """As they come out of a table of settings."""
+    envs = stockade.make_vec(np.int64(2), horizon=np.int32(20), threads=np.int8(1), chance=chance)
+    same = stockade.make_vec(2, horizon=20, chance=chance)
+    assert envs.config == same.config
+    assert type(envs.config.horizon) is int
+    assert type(envs.num_envs) is int
+    envs.reset(seed=np.uint64(3))
+    same.reset(seed=3)
+    assert play(envs, random_actions(0, 30, 2)) == play(same, random_actions(0, 30, 2))

@@ -1,6 +1,9 @@
 """Seeds: the same ones give the same bits, however many worlds and threads there are; streams go on without one."""
 
+import multiprocessing
+import os
 import random
+import threading
 
 import numpy as np
 import pytest
@@ -48,6 +51,42 @@ def test_threads_change_nothing(threads, chance):
             snapshots.append(envs.snapshot())
     assert records[0] == records[1]
     assert snapshots[0] == snapshots[1]
+
+
+def _step_in_child(envs, actions, connection):
+    connection.send((play(envs, actions), envs.snapshot()))
+    envs.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_child_steps_on_with_threads_of_its_own():
+    """Threads of the parent do not live on in it."""
+    actions = random_actions(3, 20, 8)
+    with stockade.make_vec(8, red="meander", threads=3) as envs:
+        envs.reset(seed=1)
+        envs.step(actions[0])
+        mine, theirs = multiprocessing.Pipe()
+        child = multiprocessing.get_context("fork").Process(target=_step_in_child, args=(envs, actions, theirs))
+        child.start()
+        assert mine.poll(60), "the child hangs"
+        record, snapshot = mine.recv()
+        child.join(60)
+        assert child.exitcode == 0
+        assert play(envs, actions) == record
+        assert envs.snapshot() == snapshot
+
+
+def test_close_ends_the_threads():
+    def running() -> int:
+        return sum(thread.name.startswith("stockade") for thread in threading.enumerate())
+
+    before = running()
+    envs = stockade.make_vec(8, threads=3)
+    envs.reset(seed=1)
+    envs.step(np.zeros(8, int))
+    assert running() == before + 2, "the caller's thread takes a share too"
+    envs.close()
+    assert running() == before
 
 
 @pytest.mark.parametrize("chance", CHANCES)

@@ -23,7 +23,7 @@ def combinations():
         yield pytest.param(*combination, marks=pytest.mark.slow if slow else ())
 
 
-@pytest.mark.parametrize(("backend", "start_method", "mode"), combinations())
+@pytest.mark.parametrize(("backend", "start_method", "mode"), list(combinations()))
 def test_process_backends(backend, start_method, mode):
     def make():
         return make_vector(backend, SINGLE, 3, workers=2, start_method=start_method, autoreset_mode=mode)

@@ -74,3 +74,12 @@ class EverySpace(gymnasium.Env):
     def step(self, action):
         reward = float(action["force"].sum()) + float(action["move"])
         return self._observe(), reward, bool(self.np_random.random() < 0.1), False, {}
+
+
+class OneSlow(SyntheticEnv):
+    """Environments that were seeded with 0 take a third of a second for a step."""
+
+    def step(self, action):
+        if self._seed == 0:
+            self._spend(0.33)
+        return super().step(action)

@@ -1,0 +1,121 @@
+"""Simple policies for many worlds at once: observations (n, 52 or more) -> actions (n,).
+
+The first 52 bits are all they look at, so they also play with `obs="memory"`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from stockade.cage2.actions import ANALYSE, MONITOR, N_ACTIONS, REMOVE, RESTORE, SLEEP
+from stockade.cage2.scenario import FOOTHOLD, HOST_COST, N_HOSTS, SERVICE_DOWN_COST, SERVICE_HOST
+from stockade.cage2.state import OBS_SIZE
+
+
+class BluePolicy(Protocol):
+    """Whatever can be evaluated.
+
+    Attributes:
+        obs: what it wants to see, `bits` or `memory`.
+    """
+
+    @property
+    def obs(self) -> str:
+        """What it wants to see, `bits` or `memory`."""
+        ...
+
+    def act(self, observations: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+        """Actions (n,) int64 for observations (n, size); chance comes from the generator."""
+        ...
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A policy made of a function."""
+
+    name: str
+    choose: Callable[[np.ndarray, np.random.Generator], np.ndarray]
+    obs: str = "bits"
+
+    def act(self, observations: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+        """Choose by the 52 bits: (n, 13, 4)."""
+        return self.choose(observations[:, :OBS_SIZE].reshape(-1, N_HOSTS, 4), generator)
+
+
+def _active(bits: np.ndarray) -> np.ndarray:
+    """(n, 13) bool: something happened there in the last step."""
+    return bits[:, :, 0] == 1
+
+
+def _compromised(bits: np.ndarray) -> np.ndarray:
+    """(n, 13) bool: blue believes red to be there, as a user or privileged."""
+    return bits[:, :, 3] == 1
+
+
+def _on(kind: int, hosts: np.ndarray) -> np.ndarray:
+    """Numbers of the actions of a kind on hosts."""
+    return 2 + kind * N_HOSTS + hosts
+
+
+def _pick(candidates: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """(n,) one of the candidate hosts, all equally likely; -1 where there is none."""
+    order = np.where(candidates, generator.random(candidates.shape), -1.0)
+    return np.where(candidates.any(axis=1), order.argmax(axis=1), -1)
+
+
+def sleep(bits: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Nothing, ever."""
+    return np.full(len(bits), SLEEP)
+
+
+def random(bits: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Any of the 145 actions."""
+    return generator.integers(N_ACTIONS, size=len(bits))
+
+
+def react_remove(bits: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Remove on a host where something happened or that seems compromised; else Monitor."""
+    host = _pick(_active(bits) | _compromised(bits), generator)
+    return np.where(host >= 0, _on(REMOVE, host), MONITOR)
+
+
+def react_restore(bits: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Restore a host that seems compromised; else Monitor (7 of 10) or Analyse any host.
+
+    The policy of that name whose returns on the reference simulator are recorded in tests/data.
+    """
+    n = len(bits)
+    host = _pick(_compromised(bits), generator)
+    idle = np.where(generator.random(n) < 0.7, MONITOR, _on(ANALYSE, generator.integers(N_HOSTS, size=n)))
+    return np.where(host >= 0, _on(RESTORE, host), idle)
+
+
+_WORTH = HOST_COST + SERVICE_DOWN_COST * (np.arange(N_HOSTS) == SERVICE_HOST)
+
+
+def greedy(bits: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Restore the most valuable host that seems compromised, but never red's foothold, which survives; else Analyse
+    where something happened; else Monitor."""
+    worth = np.where(_compromised(bits), _WORTH, -1)
+    worth[:, FOOTHOLD] = -1
+    active = _pick(_active(bits), generator)
+    idle = np.where(active >= 0, _on(ANALYSE, active), MONITOR)
+    return np.where(worth.max(axis=1) >= 0, _on(RESTORE, worth.argmax(axis=1)), idle)
+
+
+BASELINES = {
+    "sleep": sleep, "random": random, "react-remove": react_remove, "react-restore": react_restore, "greedy": greedy,
+}  # fmt: skip
+_ALIASES = {"react": "react-restore"}
+
+
+def make_baseline(name: str) -> Baseline:
+    """Of its name; `react` is `react-restore`."""
+    name = _ALIASES.get(name, name)
+    if name not in BASELINES:
+        raise ValueError(f"unknown baseline {name!r}; take one of {', '.join(BASELINES)}")
+    return Baseline(name, BASELINES[name])

@@ -1,0 +1,172 @@
+"""Checkpoints that survive a crash and cannot run code: arrays as safetensors, the rest as JSON.
+
+save: arrays -> temporary file, synced, renamed -> JSON with their checksum the same way -> older arrays removed
+load: JSON, its own checksum and version -> arrays, their checksum -> parsed; whatever does not fit is an error
+
+The JSON is the last to appear and names the file of arrays, so a checkpoint is there as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as parse_arrays
+from safetensors.numpy import save as format_arrays
+
+FORMAT = "stockade checkpoint"
+VERSION = 1
+_NUMBERED = re.compile(r"checkpoint-(\d+)\.json")
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be used; the message says what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What was saved.
+
+    Attributes:
+        arrays: by name.
+        rest: what JSON can hold.
+    """
+
+    arrays: dict[str, np.ndarray]
+    rest: dict[str, Any]
+
+
+def save(path: Path, checkpoint: Checkpoint) -> None:
+    """Write `<path>.json` and its file of arrays; an older checkpoint of that name is replaced in one instant.
+
+    Raises:
+        OSError: for instance a full disk; what was there before is untouched.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = format_arrays({name: np.ascontiguousarray(array) for name, array in checkpoint.arrays.items()})
+    digest = hashlib.sha256(content).hexdigest()
+    arrays = path.with_name(f"{path.name}-{digest[:16]}.safetensors")
+    head = {"format": FORMAT, "version": VERSION, "arrays": arrays.name, "sha256": digest, "rest": checkpoint.rest}
+    write_durably(arrays, content)
+    text = json.dumps({**head, "checksum": _checksum(head)}, indent=1) + "\n"
+    write_durably(_json_of(path), text.encode())
+    for old in path.parent.glob(f"{path.name}-*.safetensors"):
+        if old != arrays:
+            old.unlink(missing_ok=True)
+
+
+def load(path: Path) -> Checkpoint:
+    """Read `<path>.json` and its arrays.
+
+    Raises:
+        CheckpointError: it is not there, cut off, altered, of another version, or no checkpoint at all.
+    """
+    where = _json_of(path)
+    try:
+        head = json.loads(where.read_bytes())
+        checksum = head.pop("checksum")
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise CheckpointError(f"{where} cannot be read as a checkpoint: {error}") from error
+    if head.get("format") != FORMAT or head.get("version") != VERSION:
+        found = f"{head.get('format')} {head.get('version')}"
+        raise CheckpointError(f"{where} is of another kind or version: {found} instead of {FORMAT} {VERSION}")
+    if checksum != _checksum(head):
+        raise CheckpointError(f"{where} was altered: its checksum does not fit")
+    arrays = where.with_name(Path(head["arrays"]).name)
+    try:
+        content = arrays.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"the arrays of {where} are missing: {error}") from error
+    if hashlib.sha256(content).hexdigest() != head["sha256"]:
+        raise CheckpointError(f"{arrays} is cut off or was altered: its checksum does not fit")
+    try:
+        return Checkpoint(parse_arrays(content), head["rest"])
+    except SafetensorError as error:
+        raise CheckpointError(f"{arrays} is no safetensors file: {error}") from error
+
+
+class CheckpointFolder:
+    """The checkpoints of a run: the last few by number, and the best."""
+
+    def __init__(self, folder: Path, keep: int = 3) -> None:
+        """`keep`: how many numbered ones stay."""
+        self.folder, self.keep = folder, keep
+
+    def save(self, number: int, checkpoint: Checkpoint, is_best: bool) -> bool:
+        """Write one; if that fails, warn and say False: the run can go on, and older ones are intact."""
+        try:
+            save(self.folder / f"checkpoint-{number:08d}", checkpoint)
+            if is_best:
+                save(self.folder / "best", checkpoint)
+        except OSError as error:
+            warnings.warn(f"the checkpoint could not be written, training goes on: {error}", stacklevel=2)
+            return False
+        for old in self.numbers()[: -self.keep]:
+            self._remove(old)
+        return True
+
+    def numbers(self) -> list[int]:
+        """Of the checkpoints that are there, ascending."""
+        found = (_NUMBERED.fullmatch(path.name) for path in self.folder.glob("checkpoint-*.json"))
+        return sorted(int(match[1]) for match in found if match)
+
+    def load_last(self) -> Checkpoint:
+        """The newest that is whole; a warning for each newer one that is not."""
+        for number in reversed(self.numbers()):
+            try:
+                return load(self.folder / f"checkpoint-{number:08d}")
+            except CheckpointError as error:
+                warnings.warn(f"{error}; taking the checkpoint before it", stacklevel=2)
+        raise CheckpointError(f"there is no usable checkpoint in {self.folder}")
+
+    def load_best(self) -> Checkpoint:
+        """The best, or the last if there is no best."""
+        if _json_of(self.folder / "best").exists():
+            try:
+                return load(self.folder / "best")
+            except CheckpointError as error:
+                warnings.warn(f"{error}; taking the last checkpoint", stacklevel=2)
+        return self.load_last()
+
+    def _remove(self, number: int) -> None:
+        name = f"checkpoint-{number:08d}"
+        (self.folder / f"{name}.json").unlink(missing_ok=True)  # first, so that it never points to nothing
+        for arrays in self.folder.glob(f"{name}-*.safetensors"):
+            arrays.unlink(missing_ok=True)
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Write beside, sync, rename, sync the directory: after a crash there is the old file or the new one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _json_of(path: Path) -> Path:
+    return path.with_name(path.name + ".json")
+
+
+def _checksum(head: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(head, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,220 @@
+"""`stockade train`: a run from its settings to its last checkpoint, through interruptions.
+
+runs/NAME/  config.json  metrics.csv  tensorboard/  checkpoints/checkpoint-NNN, best
+loop: learner.iterate -> metrics -> checkpoint when due, or when a signal asks to stop
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import signal
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+import stockade
+from stockade.cage2.actions import ACTION_MASK
+from stockade.cage2.config import WorldConfig
+from stockade.learn.checkpoint import Checkpoint, CheckpointFolder, write_durably
+from stockade.learn.config import TrainConfig
+from stockade.learn.metrics import COLUMNS, WINDOW, Events, MetricsFile, episode_columns
+from stockade.learn.ppo import PPO, Iteration
+
+#: Worse than any return; JSON knows no infinity.
+LOWEST = -1e300
+
+
+class TrainingDiverged(ValueError):
+    """Weights or gradients are no numbers any more."""
+
+
+class StopSignals:
+    """Ctrl-C and SIGTERM ask to stop at the next good moment; a second one ends the process at once.
+
+    Attributes:
+        received: the signal's number, or None.
+    """
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> StopSignals:
+        """Take the signals over."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._receive)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Give them back."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if self.received is not None:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        self.received = number
+
+
+def make_learner(config: TrainConfig) -> PPO:
+    """Environments and PPO of a run."""
+    world: dict[str, Any] = {
+        "red": config.red_agent, "horizon": config.max_steps, "rules": config.rules, "obs": config.obs,
+    }  # fmt: skip
+    if config.backend == "native":
+        lanes = min(config.ppo.shards, config.n_envs)
+        ends = [config.n_envs * k // lanes for k in range(lanes + 1)]
+        sizes = [end - begin for begin, end in itertools.pairwise(ends)]
+        envs = [stockade.make_vec(n, copy=False, threads=1, **world) for n in sizes]
+    else:
+        envs = [stockade.make_vec(config.n_envs, config.backend, **world)]
+    actions = np.flatnonzero(ACTION_MASK).tolist() if config.action_mask else None
+    limit = config.ppo.time_limit
+    sees_the_clock = config.obs == "memory"
+    return PPO(envs, config.ppo, config.seed, actions, limit == "terminal" or (limit == "auto" and sees_the_clock))
+
+
+def train(config: TrainConfig) -> int:
+    """Begin a run or go on with one; the exit code."""
+    if config.resume is None:
+        run = _new_run(config)
+    else:
+        run = find_run(config.resume, config.runs)
+        config = read_config(run)
+    learner = make_learner(config)
+    checkpoints = CheckpointFolder(run / "checkpoints", config.keep_checkpoints)
+    window: deque[float] = deque(maxlen=WINDOW)
+    best, seconds = LOWEST, 0.0
+    if checkpoints.numbers():
+        saved = checkpoints.load_last()
+        learner.restore(saved.arrays, saved.rest)
+        window.extend(saved.arrays["window"].tolist())
+        best, seconds = saved.rest["best"], saved.rest["seconds"]
+    try:
+        stopped = _Session(config, run, learner, checkpoints, window, best, seconds).play()
+    finally:
+        learner.close()
+    if stopped is None:
+        return 0
+    name = signal.Signals(stopped).name
+    print(f"stopped by {name} after {learner.episodes} episodes; go on with: stockade train --resume {run}",
+          file=sys.stderr)  # fmt: skip
+    return 128 + stopped
+
+
+class _Session:
+    """One sitting of a run: from where it stands to its end, or to a signal."""
+
+    def __init__(
+        self, config: TrainConfig, run: Path, learner: PPO, checkpoints: CheckpointFolder,
+        window: deque[float], best: float, seconds: float,
+    ) -> None:  # fmt: skip
+        self.config, self.run, self.learner, self.checkpoints = config, run, learner, checkpoints
+        self.window, self.best, self.seconds = window, best, seconds
+        self._before, self._begin = seconds, time.perf_counter()
+        self._saved = learner.iteration
+
+    def play(self) -> int | None:
+        """Train; the signal that ended it, if one did."""
+        learner, total = self.learner, self.config.total_episodes
+        metrics = MetricsFile(self.run / "metrics.csv", learner.iteration)
+        events = Events(self.run / "tensorboard" if self.config.tensorboard else None, learner.episodes)
+        bar = tqdm(total=total, initial=min(learner.episodes, total), unit="ep", disable=None, desc=self.run.name)
+        try:
+            with StopSignals() as stop:
+                while learner.episodes < total and stop.received is None:
+                    done = learner.episodes
+                    row = self._row(learner.iterate(min(1.0, done / total)))
+                    metrics.write(row)
+                    events.write(row)
+                    bar.update(min(learner.episodes, total) - bar.n)
+                    bar.set_postfix_str(f"return {row['return_window']:.2f}, entropy {row['entropy']:.2f}", False)
+                    every = self.config.checkpoint_episodes
+                    if learner.episodes // every > done // every or learner.episodes >= total:
+                        self._save(may_be_best=True)
+                if self._saved < learner.iteration:
+                    self._save(may_be_best=False)  # a run that was not interrupted would not have looked here
+        finally:
+            bar.close()
+            metrics.close()
+            events.close()
+        self._summary()
+        return stop.received
+
+    def _row(self, result: Iteration) -> dict[str, float]:
+        learner = self.learner
+        if not math.isfinite(result.stats["grad_norm"]):
+            raise TrainingDiverged(f"the gradient is not finite in iteration {learner.iteration}; the last checkpoint "
+                                   f"is good: lower the learning rate")  # fmt: skip
+        self.window.extend(result.returns.tolist())
+        now = self._before + time.perf_counter() - self._begin
+        rate = len(result.returns) / (now - self.seconds)
+        self.seconds = now
+        row = {
+            "iteration": learner.iteration, "episodes": learner.episodes, "steps": learner.steps, "seconds": now,
+            "episodes_per_second": rate, **episode_columns(result.returns, result.lengths, self.window), **result.stats,
+        }  # fmt: skip
+        return {name: float(row[name]) for name in COLUMNS}
+
+    def _save(self, may_be_best: bool) -> None:
+        arrays, rest = self.learner.state()
+        mean = float(np.mean(self.window)) if self.window else LOWEST
+        is_best = may_be_best and len(self.window) == WINDOW and mean > self.best
+        if is_best:
+            self.best = mean
+        rest |= {"best": self.best, "return": mean, "seconds": self.seconds, "obs": self.config.obs}
+        checkpoint = Checkpoint({**arrays, "window": np.array(self.window)}, rest)
+        if self.checkpoints.save(self.learner.iteration, checkpoint, is_best):
+            self._saved = self.learner.iteration
+
+    def _summary(self) -> None:
+        if self.window:
+            returns = np.array(self.window)
+            print(f"{self.run}: {self.learner.episodes} episodes in {self.seconds:.0f} s; last {len(returns)}: "
+                  f"mean {returns.mean():.2f}, median {np.median(returns):.2f}, "
+                  f"5% quantile {np.quantile(returns, 0.05):.2f}")  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------------- run folders
+def _new_run(config: TrainConfig) -> Path:
+    red = WorldConfig(red=config.red_agent).red  # checks it, and shortens the reference's names
+    stem = config.name or f"{red}-{config.obs}-seed{config.seed}"
+    if Path(stem).name != stem or stem in ("", ".", ".."):
+        raise ValueError(f"--name {stem} is no name of a folder in {config.runs}")
+    run, number = config.runs / stem, 2
+    while config.name is None and run.exists():
+        run, number = config.runs / f"{stem}-{number}", number + 1
+    if (run / "config.json").exists():
+        raise ValueError(f"{run} exists already; go on with it by --resume {stem}, or take another --name")
+    run.mkdir(parents=True, exist_ok=True)
+    content = {"stockade": stockade.__version__, **config.to_json()}
+    write_durably(run / "config.json", (json.dumps(content, indent=1) + "\n").encode())
+    return run
+
+
+def find_run(name: str, runs: Path) -> Path:
+    """Folder of a run, of its name or path."""
+    for folder in (runs / name, Path(name)):
+        if (folder / "config.json").exists():
+            return folder
+    raise ValueError(f"there is no run {name!r} in {runs}, nor such a folder with a config.json")
+
+
+def read_config(run: Path) -> TrainConfig:
+    """Settings of a run."""
+    try:
+        content = json.loads((run / "config.json").read_text())
+        del content["stockade"]
+        return TrainConfig.from_json(content)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{run / 'config.json'} cannot be used: {error}") from error
