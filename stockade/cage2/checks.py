@@ -34,7 +34,10 @@ def check_action(action: Any) -> int:
 
 def check_actions(actions: Any, n: int) -> np.ndarray:
     """Actions of n environments as (n,) int64."""
-    array = np.asarray(actions)
+    try:
+        array = np.asarray(actions)
+    except ValueError as error:  # rows of different lengths
+        raise InvalidActionError(f"actions have no one shape; {n} environments take shape ({n},)") from error
     if array.shape != (n,):
         raise InvalidActionError(f"actions have shape {array.shape}; {n} environments take shape ({n},)")
     if array.dtype.kind not in "iu":

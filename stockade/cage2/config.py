@@ -54,6 +54,7 @@ class WorldConfig:
         _one_of("obs", self.obs, OBSERVATIONS)
         if isinstance(self.horizon, bool) or not isinstance(self.horizon, (int, np.integer)):
             raise ValueError(f"horizon={self.horizon!r} is not a whole number of steps")
+        object.__setattr__(self, "horizon", int(self.horizon))
         if not 1 <= self.horizon <= 1_000_000:
             raise ValueError(f"horizon={self.horizon} is out of range; take 1 to 1000000 steps")
 

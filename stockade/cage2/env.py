@@ -107,7 +107,7 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
         self._batch.reset(self._obs, seeds)
         self._over[0] = False
         self._is_reset = True
-        return self._obs[0].astype(self._dtype), {"action_mask": ACTION_MASK} if self._with_mask else {}
+        return self._obs[0].astype(self._dtype), {"action_mask": ACTION_MASK.copy()} if self._with_mask else {}
 
     def step(self, action: int | np.integer) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Blue acts, green acts, red acts; then the reward and what blue sees."""
@@ -120,7 +120,7 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
         self._batch.remember(self._actions, self._obs)
         info = self._world_info.read() if self._with_info else {}
         if self._with_mask:
-            info["action_mask"] = ACTION_MASK
+            info["action_mask"] = ACTION_MASK.copy()
         return self._obs[0].astype(self._dtype), self._reward.item(), False, self._over.item(), info
 
     def action_masks(self) -> np.ndarray:

@@ -28,6 +28,7 @@ from stockade.cage2.actions import (
     TRUE,
 )
 from stockade.cage2.jit import as_records, cached_kernel, kernel, source_digest
+from stockade.cage2.network import bit
 from stockade.cage2.scenario import DECOYS, HOSTS, N_HOSTS
 from stockade.cage2.state import OBS_SIZE
 
@@ -99,9 +100,9 @@ def _remember(memory: Any, action: Any, failed: Any, bits: Any) -> None:
     memory.failed = failed
     if kind == RESTORE:
         memory.decoys[host] = 0
-        memory.restored |= 1 << host
+        memory.restored |= bit(host)
     elif kind >= FIRST_DECOY and not failed:
-        memory.decoys[host] |= 1 << (kind - FIRST_DECOY)
+        memory.decoys[host] |= bit(kind - FIRST_DECOY)
     for h in range(N_HOSTS):
         if bits[4 * h]:
             if bits[4 * h + 1]:

@@ -27,7 +27,7 @@ _MODES = {name: mode for mode in AutoresetMode for name in (mode, mode.value, mo
 
 def autoreset_mode_of(mode: AutoresetMode | str) -> AutoresetMode:
     """`next_step`, `same_step`, `disabled`, or Gymnasium's own names."""
-    if mode not in _MODES:
+    if not isinstance(mode, str | AutoresetMode) or mode not in _MODES:
         raise ValueError(f"autoreset_mode={mode!r} is unknown; take 'next_step', 'same_step' or 'disabled'")
     return _MODES[mode]
 
@@ -94,7 +94,7 @@ class NativeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self.action_space = spaces.MultiDiscrete(np.full(self.num_envs, N_ACTIONS))
         self._copy = copy
         self._with_info = info
-        self._mask = np.broadcast_to(ACTION_MASK, (self.num_envs, N_ACTIONS)) if action_mask else None
+        self._with_mask = action_mask
         self._buffers = self._new_buffers()
         # Kernels write bytes; other types are made of them.
         self._bytes = None if self._dtype == np.uint8 else np.empty((self.num_envs, self._obs_size), np.uint8)
@@ -133,7 +133,7 @@ class NativeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._finish(obs)
         self._over[... if chosen is None else chosen] = False
         self._is_reset = True
-        return obs, self._mask_info()
+        return obs, self._mask_info(chosen)
 
     def _reset_mask(self, options: dict[str, Any] | None) -> np.ndarray | None:
         if not options:
@@ -185,10 +185,12 @@ class NativeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             "final_info": final_info, "_final_info": ended.copy(),
         }  # fmt: skip
 
-    def _mask_info(self) -> dict[str, Any]:
-        if self._mask is None:
+    def _mask_info(self, chosen: np.ndarray | None = None) -> dict[str, Any]:
+        """The action mask of the chosen worlds (default all)."""
+        if not self._with_mask:
             return {}
-        return {"action_mask": self._mask, "_action_mask": np.ones(self.num_envs, np.bool_)}
+        given = np.ones(self.num_envs, np.bool_) if chosen is None else chosen.copy()
+        return {"action_mask": ACTION_MASK * given[:, None], "_action_mask": given}
 
     # ------------------------------------------------------------------------------------------- looking behind it
     def true_state(self) -> TrueState:

@@ -102,6 +102,8 @@ class ProcessVectorEnv(BaseVectorEnv):
         deadline = self._deadline()
         outcomes: dict[int, Outcome | None] = {}
         for index in reversed(range(len(workers))):
+            if outcomes and workers[index].alive and workers[index].replies is not None:
+                deadline = self._collect(command, workers[index], outcomes, deadline)  # has mostly replied by now
             while index not in outcomes:
                 deadline = self._await(command, workers[index], outcomes, deadline)
         self._unsettled = False
@@ -117,15 +119,7 @@ class ProcessVectorEnv(BaseVectorEnv):
     ) -> float | None:
         """Wait for one worker, and deal with what happens meanwhile. Returns the deadline, renewed after a restart."""
         if worker.alive and worker.wait(deadline):
-            try:
-                self._take(command, worker, outcomes, deadline)
-            except EOFError:
-                self._pool.kill(worker)
-                self._replace(command, worker, worker.death())
-                return self._deadline()
-            except TimeoutError:
-                return self._give_up(command, worker)
-            return deadline
+            return self._collect(command, worker, outcomes, deadline)
         died = self._pool.died()
         if not worker.alive and worker not in died:
             died.append(worker)
@@ -134,6 +128,20 @@ class ProcessVectorEnv(BaseVectorEnv):
                 self._replace(command, dead, dead.death())
                 deadline = self._deadline()
         if not died and deadline is not None and time.monotonic() >= deadline:
+            return self._give_up(command, worker)
+        return deadline
+
+    def _collect(
+        self, command: Command, worker: Worker, outcomes: dict[int, Outcome | None], deadline: float | None
+    ) -> float | None:
+        """Take what a live worker has sent. Returns the deadline, renewed after a restart."""
+        try:
+            self._take(command, worker, outcomes, deadline)
+        except EOFError:
+            self._pool.kill(worker)
+            self._replace(command, worker, worker.death())
+            return self._deadline()
+        except TimeoutError:
             return self._give_up(command, worker)
         return deadline
 

@@ -175,7 +175,7 @@ def test_a_wrong_shape_is_named(field, arrays, save):
 @pytest.mark.parametrize("action", [-1, 145, 300])
 def test_an_action_out_of_range_is_refused(action, arrays, save):
     arrays["blue_action"][3, 4] = action
-    with pytest.raises(TraceError, match=r"blue_action holds values outside 0\.\.144"):
+    with pytest.raises(TraceError, match=r"blue_action holds values .* 0 to 144"):
         verify_file(save(arrays))
 
 
