@@ -118,18 +118,23 @@ class EnvSlice:
         self.action_reader = RowReader(environments[0].action_space)
         self._float_leaves = [leaf.of(buffers.observations) for leaf in leaves(self._space) if leaf.dtype.kind == "f"]
         self._rewards, self._terminated, self._truncated = buffers.rewards, buffers.terminated, buffers.truncated
+        self._must_be_finite = (self._rewards, *self._float_leaves)
         self._truths: list[tuple[int, Any]] = []
+        self._last_outcome = Outcome()
         self._records = None if buffers.truth is None else [buffers.truth[i, ...] for i in range(count)]
         rule = config.true_states
         self._refresh_every = 1 if rule == "every_step" else rule if isinstance(rule, int) else 0
         self._refresh_at_end = rule == "episode_end"
         self._ages = self._refresh_every > 1 or self._refresh_at_end
+        self._lives_in_buffer = rule == "every_step" and self._move_worlds()
+        if self._lives_in_buffer:
+            self._refresh_every = 0
 
     # Stepping
 
     def step(self, actions: Iterable[Any]) -> Outcome:
         """Advance every environment by one action."""
-        outcome = Outcome()
+        outcome = self._outcome()
         infos, first, advance = outcome.infos, self.first, self._advance
         self._clock += 1
         self._terminated[:] = False
@@ -151,7 +156,7 @@ class EnvSlice:
 
     def step_one(self, i: int, action: Any) -> Outcome:
         """Advance environment i of this slice alone."""
-        outcome = Outcome()
+        outcome = self._outcome()
         self._began[i] -= 1  # so that it alone has made a step
         self._terminated[i] = self._truncated[i] = False
         if self._ages and self.buffers.age[i] >= 0:
@@ -167,6 +172,12 @@ class EnvSlice:
                 outcome.infos.append((self.first + i, info))
         self._hand_over_truths(outcome)
         return outcome
+
+    def _outcome(self) -> Outcome:
+        """An empty outcome: the last one, if nothing came of it, as in most steps."""
+        if self._last_outcome:
+            self._last_outcome = Outcome()
+        return self._last_outcome
 
     def _advance(self, i: int, action: Any) -> dict[str, Any]:
         """One step, or what is due in its place; writes row i (flags are False before), returns the info."""
@@ -258,9 +269,21 @@ class EnvSlice:
         self._state[i] = RUNNING
         if self._refresh_every:
             self._refresh_truth(i)
+        elif self._lives_in_buffer:
+            self.buffers.age[i] = 0
         return info
 
     # True states
+
+    def _move_worlds(self) -> bool:
+        """Let the environments keep their true state in its row of the buffer, if they can: then it is always fresh."""
+        worlds: list[Any] = [environment.unwrapped for environment in self.environments]
+        truth = self.buffers.truth
+        if truth is None or not all(hasattr(world, "place_true_state") for world in worlds):
+            return False
+        for i, world in enumerate(worlds):
+            world.place_true_state(truth[i : i + 1])
+        return True
 
     def _refresh_truth(self, i: int) -> None:
         world: Any = self.environments[i].unwrapped
@@ -359,7 +382,10 @@ class EnvSlice:
 
         A sum of squares is finite only if all numbers are, and several times cheaper than asking each.
         """
-        if all(math.isfinite(np.vdot(array, array)) for array in (self._rewards, *self._float_leaves)):
+        for array in self._must_be_finite:
+            if not math.isfinite(np.vdot(array, array)):
+                break
+        else:
             return
         for i in range(len(self.environments)):
             if self._state[i] != FAILED:

@@ -236,6 +236,10 @@ class _Replies:
         if outcome:
             code |= PAYLOAD
             self._outcomes.append(outcome)
+        elif code == STEP_ALL:  # mostly; and nothing else can be waiting
+            self._ring.push(sequence, code)
+            self._ring.announce(1)
+            return
         self._waiting.append((sequence, code))
         if time.perf_counter() - self._last > _COALESCE:
             self.flush()

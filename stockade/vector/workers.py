@@ -156,6 +156,8 @@ class Worker:
             return []
         entries = [self.replies.pop() for _ in range(count)]
         self.outstanding -= count
+        if count == 1 and not entries[0][1] & PAYLOAD:  # mostly
+            return [(*entries[0], None)]
         outcomes: deque[Outcome] = deque()
         missing = sum(1 for _, code in entries if code & PAYLOAD)
         while len(outcomes) < missing:  # several announcements may have come together, each with a message of its own

@@ -21,6 +21,7 @@ OPTIONS = [
     {"action_mask": True},
     {"info": False},
     {"render_mode": "ansi"},
+    {"obs": "memory"},
 ]
 
 

@@ -117,10 +117,11 @@ def test_none_in_a_list_lets_that_stream_go_on(chance):
     assert going_on.snapshot() == envs.snapshot(1)
 
 
-def test_none_in_the_first_list_of_seeds_is_a_seed_nobody_chose():
+@pytest.mark.parametrize("chance", CHANCES)
+def test_none_in_the_first_list_of_seeds_is_a_seed_nobody_chose(chance):
     streams = set()
     for _ in range(3):
-        envs = stockade.make_vec(2, red="meander")
+        envs = stockade.make_vec(2, red="meander", chance=chance)
         envs.reset(seed=[3, None])
         play(envs, np.zeros((40, 2), int))
         streams.add(envs.snapshot(1))

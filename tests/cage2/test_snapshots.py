@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import pickle
 
+import cloudpickle
 import gymnasium
 import numpy as np
 import pytest
@@ -175,8 +176,16 @@ def test_a_snapshot_is_a_value():
             array[0, 0] = 1
 
 
+CLONES = {
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda x: pickle.loads(pickle.dumps(x)),
+    "newest pickle": lambda x: pickle.loads(pickle.dumps(x, pickle.HIGHEST_PROTOCOL)),
+    "cloudpickle": lambda x: pickle.loads(cloudpickle.dumps(x)),
+}
+
+
 @pytest.mark.parametrize("chance", CHANCES)
-@pytest.mark.parametrize("clone", [lambda x: pickle.loads(pickle.dumps(x)), copy.deepcopy], ids=["pickle", "deepcopy"])
+@pytest.mark.parametrize("clone", CLONES.values(), ids=CLONES)
 def test_pickles_and_copies_play_on_alike(clone, chance):
     """Of a snapshot, of a vector environment (with threads), and of a single one."""
     envs = played(chance, threads=2)
@@ -202,6 +211,13 @@ def test_pickles_and_copies_play_on_alike(clone, chance):
     assert twin.snapshot() == env.snapshot()
     twin.step(0)
     assert twin.snapshot() != env.snapshot()
+
+
+@pytest.mark.parametrize("clone", CLONES.values(), ids=CLONES)
+def test_a_snapshot_out_of_a_pickle_cannot_be_changed_either(clone):
+    snapshot = clone(played("cyborg").snapshot())
+    for array in (snapshot.worlds, snapshot.ledgers):
+        assert not array.flags.writeable
 
 
 # ----------------------------------------------------------------------------------------------------- what is refused

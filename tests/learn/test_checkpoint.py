@@ -1,0 +1,155 @@
+"""Checkpoints: whole or not at all, altered ones noticed, pickles refused, a full disk survived."""
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stockade.learn import checkpoint as module
+from stockade.learn.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, load, save
+
+
+def sample(number: int = 1) -> Checkpoint:
+    arrays = {
+        "weights": np.random.default_rng(number).standard_normal((5, 7)).astype(np.float32),
+        "bytes": np.arange(10, dtype=np.uint8),
+        "scalar": np.array(2.5, np.float32),
+    }
+    return Checkpoint(arrays, {"number": number, "stream": {"state": 2**127 + 1}, "name": "x"})
+
+
+def assert_same(one: Checkpoint, other: Checkpoint) -> None:
+    assert one.rest == other.rest
+    assert one.arrays.keys() == other.arrays.keys()
+    for name, array in one.arrays.items():
+        assert array.dtype == other.arrays[name].dtype
+        assert array.tobytes() == other.arrays[name].tobytes()
+
+
+def arrays_of(folder: Path, name: str) -> Path:
+    return folder / json.loads((folder / f"{name}.json").read_text())["arrays"]
+
+
+def test_what_was_saved_comes_back(tmp_path: Path) -> None:
+    save(tmp_path / "one", sample())
+    assert_same(load(tmp_path / "one"), sample())
+    save(tmp_path / "one", sample(2))
+    assert_same(load(tmp_path / "one"), sample(2))
+    assert len(list(tmp_path.iterdir())) == 2  # nothing of the old one, no temporary file
+
+
+def test_saving_twice_the_same_leaves_it_whole(tmp_path: Path) -> None:
+    save(tmp_path / "one", sample())
+    save(tmp_path / "one", sample())
+    assert_same(load(tmp_path / "one"), sample())
+
+
+@pytest.mark.parametrize("what", ["truncated arrays", "one bit", "no arrays", "truncated json", "changed json", "json list"])
+def test_damage_is_noticed(tmp_path: Path, what: str) -> None:
+    save(tmp_path / "one", sample())
+    arrays, head = arrays_of(tmp_path, "one"), tmp_path / "one.json"
+    content = bytearray(arrays.read_bytes())
+    if what == "truncated arrays":
+        arrays.write_bytes(content[:-1])
+    elif what == "one bit":
+        content[-1] ^= 1
+        arrays.write_bytes(content)
+    elif what == "no arrays":
+        arrays.unlink()
+    elif what == "truncated json":
+        head.write_text(head.read_text()[:-20])
+    elif what == "changed json":
+        head.write_text(head.read_text().replace('"number": 1', '"number": 2'))
+    else:
+        head.write_text("[]")
+    with pytest.raises(CheckpointError):
+        load(tmp_path / "one")
+
+
+class Bomb:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return Path.touch, (Path("exploded"),)
+
+
+def test_a_pickle_in_its_place_is_refused_even_with_the_right_checksum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    save(tmp_path / "one", sample())
+    arrays = arrays_of(tmp_path, "one")
+    arrays.write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(CheckpointError, match="checksum"):
+        load(tmp_path / "one")
+    # An attacker who can write checksums too still gets no code to run.
+    monkeypatch.setattr(module, "format_arrays", lambda arrays: pickle.dumps(Bomb()))
+    save(tmp_path / "two", sample())
+    with pytest.raises(CheckpointError, match="no safetensors file"):
+        load(tmp_path / "two")
+    (tmp_path / "three.json").write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(CheckpointError):
+        load(tmp_path / "three")
+    assert not Path("exploded").exists()
+
+
+def test_another_version_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "VERSION", 99)
+    save(tmp_path / "one", sample())
+    monkeypatch.undo()
+    with pytest.raises(CheckpointError, match=r"checkpoint 99 instead of stockade checkpoint 1"):
+        load(tmp_path / "one")
+
+
+def test_arrays_are_not_looked_for_elsewhere(tmp_path: Path) -> None:
+    save(tmp_path / "one", sample())
+    head = json.loads((tmp_path / "one.json").read_text())
+    del head["checksum"]
+    head["arrays"] = "/etc/passwd"
+    (tmp_path / "one.json").write_text(json.dumps({**head, "checksum": module._checksum(head)}))
+    with pytest.raises(CheckpointError, match="missing"):
+        load(tmp_path / "one")
+
+
+def test_folder_keeps_the_last_and_the_best(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path, keep=2)
+    for number in range(1, 6):
+        assert folder.save(number, sample(number), is_best=number == 3)
+    assert folder.numbers() == [4, 5]
+    assert folder.load_last().rest["number"] == 5
+    assert folder.load_best().rest["number"] == 3
+    assert len(list(tmp_path.iterdir())) == 6
+
+
+def test_a_damaged_one_falls_back_to_the_one_before_with_a_warning(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path, keep=3)
+    for number in (1, 2):
+        folder.save(number, sample(number), is_best=False)
+    damaged = arrays_of(tmp_path, "checkpoint-00000002")
+    damaged.write_bytes(damaged.read_bytes()[:100])
+    with pytest.warns(UserWarning, match="taking the checkpoint before it"):
+        assert folder.load_last().rest["number"] == 1
+    with pytest.raises(CheckpointError, match="no usable checkpoint"):
+        CheckpointFolder(tmp_path / "empty").load_last()
+
+
+@pytest.mark.parametrize("failing", ["arrays", "json"])
+def test_a_full_disk_leaves_the_old_one_and_the_run_alive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    folder = CheckpointFolder(tmp_path)
+    folder.save(1, sample(1), is_best=True)
+    real = Path.replace
+
+    def full(self: Path, target: Path) -> Path:
+        if target.suffix == (".json" if failing == "json" else ".safetensors"):
+            raise OSError(28, "No space left on device")
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.warns(UserWarning, match="training goes on"):
+        assert not folder.save(2, sample(2), is_best=True)
+    monkeypatch.undo()
+    assert_same(folder.load_last(), sample(1))
+    assert_same(folder.load_best(), sample(1))
+    assert not list(tmp_path.glob(".*"))

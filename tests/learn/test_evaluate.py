@@ -1,0 +1,145 @@
+"""Evaluation: the reference's recorded returns, the official order of chance, tables, policies of all kinds."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import stockade
+from stockade.baselines import make_baseline
+from stockade.cage2.mt19937 import next_word
+from stockade.learn import Agent, load
+from stockade.learn.config import PPOConfig, TrainConfig
+from stockade.learn.evaluate import CellResult, EvaluateConfig, OfficialOrder, evaluate, play, table, total_interval
+from stockade.learn.leaderboard import CELLS, PUBLISHED
+from stockade.learn.train import train
+
+REDS = {"B_lineAgent": "bline", "RedMeanderAgent": "meander", "SleepAgent": "sleep"}
+POLICIES = ("sleep", "random", "react_restore")
+#: Recorded: seed of episode i of cell k, where k counts the policies of B_line, then Meander, then Sleep.
+FIRST_SEED, SEEDS_A_CELL = 5_000_000, 10_000
+
+
+def recorded(data_dir: Path) -> dict[str, np.ndarray]:
+    with np.load(data_dir / "reference_returns.npz") as file:
+        return dict(file)
+
+
+@pytest.mark.parametrize("red", REDS)
+def test_each_single_episode_of_sleep_is_the_references(data_dir: Path, red: str) -> None:
+    returns = recorded(data_dir)[f"{red}__sleep"]
+    cell = list(REDS).index(red) * len(POLICIES)
+    for k, horizon in enumerate((30, 50, 100)):
+        seed = FIRST_SEED + SEEDS_A_CELL * cell
+        ours = play(make_baseline("sleep"), REDS[red], horizon, len(returns), seed, chance="cyborg")
+        np.testing.assert_array_equal(np.round(10 * ours), np.round(10 * returns[:, k]))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("red", REDS)
+def test_means_are_those_of_the_reference(data_dir: Path, red: str, policy: str) -> None:
+    """Within 4 standard errors of the difference, for 9 x 3 cells."""
+    cells = json.loads((data_dir / "reference_returns.json").read_text())["cells"]
+    for cell in cells:
+        if (cell["red"], cell["policy"]) == (red, policy):
+            ours = play(make_baseline(policy.replace("_", "-")), REDS[red], cell["horizon"], 2000, seed=11)
+            error = np.hypot(cell["sem"], ours.std() / np.sqrt(2000))
+            assert abs(ours.mean() - cell["mean"]) <= 4 * error, cell
+
+
+def test_official_order_is_one_stream_through_all_cells() -> None:
+    """Three beginnings, the episodes with one between two, one at the end; then the next cell. By hand:"""
+    order = OfficialOrder(make_baseline("react-remove"), episodes=3, seed=153, rules="current")
+    ours = [order.cell(red, 30) for red in ("bline", "meander")]
+
+    env = stockade.make("bline", 30, chance="cyborg")
+    generator = np.random.default_rng([153, 1])
+    policy = make_baseline("react-remove")
+    env.reset(seed=153)
+    env.reset()
+    for wanted in ours[0]:
+        obs, _ = env.reset()
+        rewards = [env.step(policy.act(obs[None], generator)[0]) for _ in range(0)]
+        total = 0.0
+        for _ in range(30):
+            obs, reward, *_ = env.step(int(policy.act(obs[None], generator)[0]))
+            total += reward
+        assert total == pytest.approx(wanted)
+        assert rewards == []
+    env.reset()
+    following = env.random_peek()
+    ledgers = env._batch.ledgers
+    assert ledgers is not None
+    assert next_word(ledgers[0]) == following  # the stream that the next cell goes on with
+    assert len(set(ours[1].tolist())) > 1
+
+
+def test_seeds_decide_and_horizons_are_prefixes_of_the_same_episodes() -> None:
+    sleep = make_baseline("sleep")
+    a, b, c = (play(sleep, "meander", 50, 40, seed) for seed in (7, 7, 8))
+    np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(a[1:], c[:-1])  # episode i has the seed seed + i
+    assert (play(sleep, "meander", 30, 40, 7) >= a).all()
+
+
+def test_leader_board_rules_are_kinder(tmp_path: Path) -> None:
+    policy = make_baseline("react-restore")
+    current, old = (play(policy, "bline", 100, 2000, 0, rules) for rules in ("current", "leaderboard"))
+    assert old.mean() > current.mean() + 5
+
+
+def test_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "result.json"
+    assert EvaluateConfig("random", episodes=20, json=path).run() == 0
+    printed = capsys.readouterr().out
+    for row in PUBLISHED:
+        assert row.name in printed
+    content = json.loads(path.read_text())
+    assert [(cell["red"], cell["horizon"]) for cell in content["cells"]] == list(CELLS)
+    assert all(len(cell["returns"]) == cell["episodes"] == 20 for cell in content["cells"])
+    assert content["total"] == pytest.approx(sum(cell["mean"] for cell in content["cells"]))
+    assert f"{content['total']:.2f}" in printed
+    with pytest.raises(ValueError, match="--chance cyborg"):
+        EvaluateConfig("random", official_order=True)
+
+
+def test_published_totals_are_the_sums_that_were_published() -> None:
+    totals = {(row.name, row.rules): row.total for row in PUBLISHED}
+    assert totals["CardiffUni, published", "leaderboard"] == pytest.approx(-54.57)
+    assert totals["Keeping it RL, ensemble", "leaderboard"] == pytest.approx(-56.9)
+    assert totals["Mindrake", "leaderboard"] == pytest.approx(-57.05)
+    assert totals["React-Restore, published", "leaderboard"] == pytest.approx(-823.89)
+    assert totals["random, published", "leaderboard"] == pytest.approx(-2015.61, abs=0.02)
+    assert totals["sleep, published", "leaderboard"] == pytest.approx(-3112.2, abs=0.02)
+
+
+def test_intervals() -> None:
+    returns = np.array([-1.0, -2.0, -3.0, -4.0])
+    cell = CellResult.of("bline", 30, returns)
+    assert cell.interval == pytest.approx(1.96 * np.std(returns, ddof=1) / 2)
+    assert (cell.mean, cell.median) == (-2.5, -2.5)
+    assert total_interval([cell] * 4) == pytest.approx(2 * cell.interval)
+    assert "± " in table("x", "current", [cell] * 9)
+
+
+@pytest.mark.parametrize("obs", ["bits", "memory"])
+def test_a_run_can_be_evaluated(tmp_path: Path, obs: str) -> None:
+    ppo = PPOConfig(update_steps=20, minibatch_size=200, hidden=(8,))
+    config = TrainConfig(
+        name="x", runs=tmp_path, total_episodes=40, n_envs=10, max_steps=20, obs=obs, tensorboard=False, ppo=ppo,
+        action_mask=True,
+    )  # type: ignore[arg-type]  # fmt: skip
+    assert train(config) == 0
+    policy = load("x", tmp_path)
+    assert isinstance(policy, Agent)
+    assert policy.obs == obs
+    results = evaluate(EvaluateConfig("x", episodes=5), policy)
+    assert len(results) == 9
+    greedy = load(str(tmp_path / "x"), greedy=True)
+    env = stockade.make(obs=obs)
+    seen, _ = env.reset(seed=0)
+    assert len({int(greedy.act(seen[None], np.random.default_rng(k))[0]) for k in range(20)}) == 1
+    assert len({int(policy.act(seen[None], np.random.default_rng(k))[0]) for k in range(20)}) > 5
+    with pytest.raises(ValueError, match="neither a baseline"):
+        load("nothing", tmp_path)
