@@ -11,11 +11,18 @@ from typing import Annotated
 import tyro
 
 from stockade.bench.kernel import KernelBench
+from stockade.bench.train import TrainBench
 from stockade.cage2.verify import find_traces, verify_file
+from stockade.errors import InputError
 from stockade.learn.config import TrainConfig
 from stockade.learn.evaluate import EvaluateConfig
+from stockade.learn.runs import RunsConfig
 
-_UserError = (ValueError,)
+
+def _check_writable(path: Path | None) -> None:
+    """Before any work is done for it."""
+    if path is not None and not path.absolute().parent.is_dir():
+        raise InputError(f"--json {path}: there is no folder {path.parent}")
 
 
 def _write_json(path: Path | None, content: object) -> None:
@@ -34,6 +41,7 @@ class Verify:
 
     def run(self) -> int:
         """Print a line a file; exit code 1 if anything differs."""
+        _check_writable(self.json)
         files = find_traces(self.paths)
         width = max(len(path.name) for path in files)
         reports = []
@@ -56,7 +64,8 @@ class Bench:
     """Measure."""
 
     what: Annotated[
-        Annotated[KernelBench, tyro.conf.subcommand("kernel", description="The world's speed, memory and start.")],
+        Annotated[KernelBench, tyro.conf.subcommand("kernel", description="The world's speed, memory and start.")]
+        | Annotated[TrainBench, tyro.conf.subcommand("train", description="PPO's speed, and where the time goes.")],
         tyro.conf.arg(name=""),
     ]
 
@@ -69,6 +78,7 @@ Command = (
     Annotated[Verify, tyro.conf.subcommand("verify")]
     | Annotated[TrainConfig, tyro.conf.subcommand("train")]
     | Annotated[EvaluateConfig, tyro.conf.subcommand("evaluate")]
+    | Annotated[RunsConfig, tyro.conf.subcommand("runs")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
 )
 
@@ -78,7 +88,7 @@ def main(arguments: list[str] | None = None) -> None:
     command = tyro.cli(Command, args=arguments, prog="stockade", description=__doc__)
     try:
         code = command.run()
-    except _UserError as error:
+    except (InputError, OSError) as error:
         print(f"stockade: {error}", file=sys.stderr)
         code = 2
     except KeyboardInterrupt:

@@ -35,6 +35,7 @@ from stockade.cage2.observe import observation_words
 from stockade.cage2.seeds import read_seeds
 from stockade.cage2.state import OBS_SIZE, WORLD, ledger_dtype
 from stockade.cage2.vector import NativeVectorEnv
+from stockade.errors import InputError
 
 HORIZON = 100
 _START = """
@@ -226,7 +227,7 @@ def slow_model(red: str, path: Path | None) -> Callable[[], float] | None:
     if path is not None:
         spec = importlib.util.spec_from_file_location("slow_model", path)
         if spec is None or spec.loader is None or not path.is_file():
-            raise ValueError(f"--model {path}: no such Python file")
+            raise InputError(f"--model {path}: no such Python file")
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         model: Any = module.Env(next(alias for alias, name in RED_ALIASES.items() if name == red))

@@ -17,7 +17,7 @@ from stockade.cage2.config import WorldConfig
 from stockade.cage2.jit import as_records
 from stockade.cage2.memory import MEMORY, MEMORY_SIZE, recall_batch, remember_batch
 from stockade.cage2.observe import observation_words
-from stockade.cage2.prepare import prepare
+from stockade.cage2.prepare import prepare, prepare_memory
 from stockade.cage2.scenario import N_HOSTS
 from stockade.cage2.seeds import Seeds, read_seeds
 from stockade.cage2.snapshot import Snapshot, rows_of_bytes
@@ -51,6 +51,8 @@ class Batch:
         prepare(ledger)
         self.ledgers = None if ledger is None else np.zeros(n, ledger)
         # What blue remembers, and the 52 bits that kernels write where users get more.
+        if config.obs == "memory":
+            prepare_memory()
         self.memory = np.zeros(n, MEMORY) if config.obs == "memory" else None
         self._bits = None if self.memory is None else np.zeros((n, OBS_SIZE), np.uint8)
         self._all = np.ones(n, np.bool_)
@@ -142,7 +144,8 @@ class Batch:
         if self.ledgers is None:
             raise ValueError('there is no reference stream under chance="fast"; make the world with chance="cyborg"')
         peeks, drawn = np.zeros(self.n, np.uint32), np.zeros(self.n, np.int64)
-        kernel.peek_batch(as_records(self.ledgers.copy()), peeks, drawn)
+        scratch = as_records(np.zeros(1, self.ledgers.dtype))
+        kernel.peek_batch(self.records[1], scratch, peeks, drawn)
         return peeks, drawn
 
     def _run(self, entry_point: Callable[..., None], *args: Any, last: tuple[Any, ...] = ()) -> None:

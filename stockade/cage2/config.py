@@ -8,10 +8,13 @@ import numpy as np
 
 from stockade.cage2.kernel import SETTINGS
 from stockade.cage2.state import BLINE, MEANDER, MIX, SLEEPING
+from stockade.errors import InputError
 
 RED_AGENTS = {"bline": BLINE, "meander": MEANDER, "sleep": SLEEPING, "mix": MIX}
 #: The reference's class names are taken too.
 RED_ALIASES = {"B_lineAgent": "bline", "RedMeanderAgent": "meander", "SleepAgent": "sleep"}
+#: Counters in the state have 16 bits.
+MAX_HORIZON = 30_000
 RULES = ("current", "leaderboard")
 CHANCES = ("fast", "cyborg")
 GREENS = ("sleep", "active")
@@ -20,7 +23,7 @@ OBSERVATIONS = ("bits", "memory")
 
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
     if not isinstance(value, str) or value not in allowed:
-        raise ValueError(f"{name}={value!r} is unknown; take one of {', '.join(map(repr, allowed))}")
+        raise InputError(f"{name}={value!r} is unknown; take one of {', '.join(map(repr, allowed))}")
 
 
 @dataclass(frozen=True)
@@ -53,10 +56,10 @@ class WorldConfig:
         _one_of("green", self.green, GREENS)
         _one_of("obs", self.obs, OBSERVATIONS)
         if isinstance(self.horizon, bool) or not isinstance(self.horizon, (int, np.integer)):
-            raise ValueError(f"horizon={self.horizon!r} is not a whole number of steps")
+            raise InputError(f"horizon={self.horizon!r} is not a whole number of steps")
         object.__setattr__(self, "horizon", int(self.horizon))
-        if not 1 <= self.horizon <= 1_000_000:
-            raise ValueError(f"horizon={self.horizon} is out of range; take 1 to 1000000 steps")
+        if not 1 <= self.horizon <= MAX_HORIZON:
+            raise InputError(f"horizon={self.horizon} is out of range; take 1 to {MAX_HORIZON} steps")
 
     def settings(self) -> np.ndarray:
         """The same for the kernel: one row of SETTINGS."""

@@ -1,8 +1,8 @@
 """How kernels are compiled: one decorator for all, and a cache that notices when any source file changes.
 
-Inner functions carry `@kernel`. Only the entry points in kernel.py are cached on disk. Numba's cache looks at the
-file of the entry point alone, so an edit of red.py would leave a stale step; the entry points therefore close over
-`source_digest()`, which is part of the cache's key.
+Inner functions carry `@kernel`. Only the entry points, in kernel.py and memory.py, are cached on disk. Numba's cache
+looks at the file of the entry point alone, so an edit of red.py would leave a stale step; the entry points therefore
+close over `source_digest()`, which is part of the cache's key.
 
 With `NUMBA_DISABLE_JIT=1` everything runs as plain Python, for a debugger.
 """

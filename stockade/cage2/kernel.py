@@ -18,7 +18,7 @@ from stockade.cage2.observe import copy_observation, forget_activity, monitor
 from stockade.cage2.red import red_acts, red_chooses
 from stockade.cage2.scenario import RESTORE_COST, SERVICE_DOWN_COST
 
-#: One row, all worlds of a batch alike: see Settings in batch.py.
+#: One row, all worlds of a batch alike: see WorldConfig.settings.
 SETTINGS = np.dtype(
     [("red", np.int64), ("horizon", np.int64), ("green_active", np.bool_), ("leaderboard", np.bool_)], align=True
 )
@@ -102,12 +102,13 @@ def _entry_points(sources: int):
                 chance.seed(worlds[i], ledger_of(ledgers, i), seeds[i])
 
     @cached_kernel
-    def peek_batch(ledgers, peeks, drawn):
-        """Next word of each stream, and how many it has handed out. Changes the ledgers: give it a copy."""
+    def peek_batch(ledgers, scratch, peeks, drawn):
+        """Next word of each stream, and how many it has handed out; draws nothing. `scratch` is one ledger to use."""
         sources  # noqa: B018
         for i in range(len(ledgers)):
             drawn[i] = mt19937.words_drawn(ledgers[i])
-            peeks[i] = mt19937.next_word(ledgers[i])
+            scratch[0] = ledgers[i]
+            peeks[i] = mt19937.next_word(scratch[0])
 
     @cached_kernel
     def first_invalid(actions):

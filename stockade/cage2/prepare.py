@@ -1,22 +1,24 @@
-"""Compiles the kernels, or loads them from Numba's cache: once a process, and in one process at a time.
+"""Compiles the kernels, or loads them from Numba's cache: once a process, and compiling in one process at a time.
 
 Without the lock, workers that start together would all compile the same code; and two processes that compile for
-different kinds of ledger at once could write each other's code into Numba's cache.
+different kinds of ledger at once could write each other's code into Numba's cache. Lock and marks lie in the folder of
+that cache. Where code is marked as compiled, nobody waits for anybody.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import os
-import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from stockade.cage2 import kernel
-from stockade.cage2.jit import JIT_DISABLED, as_records
+from stockade.cage2.jit import JIT_DISABLED, as_records, source_digest
+from stockade.cage2.memory import MEMORY, MEMORY_SIZE, recall_batch, remember_batch
 from stockade.cage2.observe import observation_words
 from stockade.cage2.state import INITIAL, OBS_SIZE, WORLD
 
@@ -25,33 +27,67 @@ try:
 except ImportError:  # not on this system: then without the lock
     fcntl = None  # type: ignore[assignment]
 
+#: Longest wait for another process that compiles; then this one does so itself.
+_PATIENCE = 180.0
+
 
 @functools.cache
 def prepare(ledger: np.dtype | None) -> None:
-    """Make the entry points ready for worlds with this kind of ledger (None under `chance="fast"`)."""
+    """Make the kernels ready for worlds with this kind of ledger (None under `chance="fast"`)."""
     if JIT_DISABLED:
         return
-    worlds = np.zeros(1, WORLD)
-    ledgers = None if ledger is None else np.zeros(1, ledger)
-    records, constants = (worlds, ledgers), (INITIAL, as_records(np.ones(1, kernel.SETTINGS)))
+    records = np.zeros(1, WORLD), None if ledger is None else np.zeros(1, ledger)
+    constants = INITIAL, np.ones(1, kernel.SETTINGS)
     everyone, obs = np.ones(1, np.bool_), observation_words(np.zeros((1, OBS_SIZE), np.uint8))
     actions = np.zeros(1, np.int64)
-    with _alone():
+    with _alone(f"ledger{0 if ledger is None else ledger.itemsize}", kernel.step_batch):
         kernel.seed_batch(*records, np.zeros(1, np.uint64), everyone, 0, 1)
         kernel.reset_batch(*records, *constants, everyone, obs, 0, 1)
         kernel.step_batch(*records, *constants, actions, obs, np.zeros(1), everyone, 0, 1, False)
         kernel.first_invalid(actions)
-        if ledgers is not None:
-            kernel.peek_batch(ledgers, np.zeros(1, np.uint32), np.zeros(1, np.int64))
+        if ledger is not None:
+            kernel.peek_batch(records[1], np.zeros(1, ledger), np.zeros(1, np.uint32), np.zeros(1, np.int64))
+
+
+@functools.cache
+def prepare_memory() -> None:
+    """Make the kernels of `obs="memory"` ready."""
+    if JIT_DISABLED:
+        return
+    memory, worlds, actions = as_records(np.zeros(1, MEMORY)), np.zeros(1, WORLD), np.zeros(1, np.int64)
+    bits, out = np.zeros((1, OBS_SIZE), np.uint8), np.zeros((1, MEMORY_SIZE), np.uint8)
+    with _alone("memory", remember_batch):
+        remember_batch(memory, actions, worlds["blue_success"], worlds["time"], 1, bits, out, 0, 1)
+        recall_batch(memory, worlds["time"], 1, bits, out, 0, 1)
 
 
 @contextlib.contextmanager
-def _alone() -> Iterator[None]:
-    """Wait until no other process of this user is compiling."""
-    if fcntl is None:
+def _alone(what: str, entry_point: Any) -> Iterator[None]:
+    """If the code is not marked as compiled: wait until no other process compiles, and mark it afterwards."""
+    folder = Path(entry_point.stats.cache_path or "")
+    mark = folder / f"stockade-{what}-{source_digest():08x}.compiled"
+    if mark.exists() or fcntl is None:
         yield
         return
-    path = Path(tempfile.gettempdir()) / f"stockade-compile-{os.getuid()}.lock"
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with contextlib.ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _lock(stack.enter_context((folder / "stockade-compile.lock").open("a")).fileno())
+        except OSError:  # nothing can be written there, so nothing is shared either
+            yield
+            return
         yield
+        with contextlib.suppress(OSError):
+            mark.touch()
+
+
+def _lock(file: int) -> None:
+    """Wait for the lock, but not for ever: its holder may hang."""
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.1)
+        else:
+            return

@@ -182,7 +182,7 @@ def meander_learns(world):
 
 # -------------------------------------------------------------------------------------------------------- acting
 @kernel
-def red_acts(world, ledger, ports_add_up):
+def red_acts(world, ledger, leaderboard):
     """Carry out what red chose."""
     kind, target = world.red_type, world.red_target
     world.exploit = NO_EXPLOIT
@@ -190,9 +190,9 @@ def red_acts(world, ledger, ports_add_up):
     world.red_saw_ports = 0
     world.red_contact = NOBODY
     if kind == EXPLOIT:
-        success = exploit(world, ledger, target, ports_add_up)
+        success = exploit(world, ledger, target, leaderboard)
     elif kind == DISCOVER_SERVICES:
-        success = discover_services(world, ledger, target, ports_add_up)
+        success = discover_services(world, ledger, target, leaderboard)
     elif kind == ESCALATE:
         success = escalate(world, ledger, target)
     elif kind == IMPACT:
@@ -226,8 +226,11 @@ def discover_systems(world, subnet):
 
 
 @kernel
-def discover_services(world, ledger, host, ports_add_up):
-    """Scan a host's ports and remember them. A blocked scan succeeds too, with nothing in it."""
+def discover_services(world, ledger, host, leaderboard):
+    """Scan a host's ports and remember them: instead of the last scan's, or under `leaderboard` beside them.
+
+    A blocked scan succeeds too, with nothing in it.
+    """
     if not can_reach(world, SUBNET_OF[host]):
         return TRUE
     ports, sockets = open_ports(world, host), listeners(world, host)
@@ -235,7 +238,7 @@ def discover_services(world, ledger, host, ports_add_up):
     world.red_contact = host
     world.red_connections = sockets
     world.red_touched = ports
-    world.red_ports[host] = world.red_ports[host] | ports if ports_add_up else ports
+    world.red_ports[host] = world.red_ports[host] | ports if leaderboard else ports
     world.red_saw_ports = 1
     return TRUE
 
@@ -277,8 +280,11 @@ def impact(world, ledger, host):
 
 
 @kernel
-def exploit(world, ledger, host, unfixed_mail_server):
-    """Attack a port that red remembers. The host's own service answers before any decoy."""
+def exploit(world, ledger, host, leaderboard):
+    """Attack a port that red remembers. The host's own service answers before any decoy.
+
+    Under `leaderboard` the mail server of a restored host no longer falls for HarakaRCE.
+    """
     options = EXPLOIT_OPTIONS[world.red_ports[host]]
     if not options:
         return FALSE
@@ -299,7 +305,7 @@ def exploit(world, ledger, host, unfixed_mail_server):
     if fooled:
         world.red_connections += 1  # the decoy raises the alarm
         return FALSE
-    if unfixed_mail_server and choice == HARAKA_RCE and world.restored & bit(host):
+    if leaderboard and choice == HARAKA_RCE and world.restored & bit(host):
         return FALSE
     return open_shell(world, ledger, host, answer == ROOT_SHELL)
 

@@ -29,7 +29,8 @@ def read_seeds(seed: SeedLike, n: int) -> Seeds:
         return Seeds(np.zeros(n, np.uint64), np.zeros(n, np.bool_))
     if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
         _check(seed)
-        _check(int(seed) + n - 1)
+        if int(seed) + n - 1 > LARGEST_SEED:
+            raise ValueError(f"seed {seed} is out of range for {n} environments, which take seeds up to {seed} + {n - 1}")
         return Seeds(np.uint64(seed) + np.arange(n, dtype=np.uint64), np.ones(n, np.bool_))
     if not isinstance(seed, (list, tuple, np.ndarray)):
         raise TypeError(f"a seed must be None, an int, or a list of them, not {type(seed).__name__}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +36,10 @@ class Snapshot:
         for part in self.parts:
             if part is not None:
                 part.flags.writeable = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles and copies are made by the constructor, so that nobody changes them either."""
+        return Snapshot, (self.config, *self.parts)
 
     @property
     def parts(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:

@@ -28,11 +28,8 @@ OBS_SIZE = 4 * N_HOSTS
 WORLD = np.dtype(
     [
         ("stream", np.uint64),  # the fast random stream
-        (
-            "obs",
-            np.int32,
-            N_HOSTS + 1,
-        ),  # what blue sees: a word a host, see observe.py; the last takes what is shown nowhere
+        # what blue sees: a word a host, see observe.py; the last one takes what is shown nowhere
+        ("obs", np.int32, N_HOSTS + 1),
         # the hosts
         ("red_access", np.uint8, N_HOSTS),  # 0 none, 1 user, 2 root or SYSTEM
         ("decoys", np.uint8, N_HOSTS),  # bit d: decoy d is up

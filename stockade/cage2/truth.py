@@ -104,35 +104,34 @@ class TrueState:
     def to_dict(self, i: int | None = None) -> dict[str, Any]:
         """World i for a person: who is where, what stands and lies on each host, what happened last."""
 
-        def read(name: str) -> Any:
-            value = getattr(self, name)
-            return value if i is None else value[i]
+        if i is not None:
+            return TrueState(**{field.name: getattr(self, field.name)[i, ...] for field in fields(self)}).to_dict()
 
         hosts = {}
         for h, name in enumerate(HOSTS):
-            known = {"address": read("red_knows_address")[h], "name": read("red_knows_name")[h]}
+            known = {"address": self.red_knows_address[h], "name": self.red_knows_name[h]}
             hosts[name] = {
-                "red_access": ACCESS_NAMES[read("red_access")[h]],
-                "red_sessions": int(read("red_sessions")[h]),
-                "red_root_sessions": int(read("red_root_sessions")[h]),
-                "red_removable": int(read("red_removable")[h]),
-                "decoys": [decoy.name for d, decoy in enumerate(DECOYS) if read("decoys")[h] >> d & 1],
-                "files": _file_names(int(read("files")[h]), FACTS[name].os),
+                "red_access": ACCESS_NAMES[self.red_access[h]],
+                "red_sessions": int(self.red_sessions[h]),
+                "red_root_sessions": int(self.red_root_sessions[h]),
+                "red_removable": int(self.red_removable[h]),
+                "decoys": [decoy.name for d, decoy in enumerate(DECOYS) if self.decoys[h] >> d & 1],
+                "files": _file_names(int(self.files[h]), FACTS[name].os),
                 "red_knows": [fact for fact, is_known in known.items() if is_known],
-                "ports_red_remembers": [port for p, port in enumerate(PORTS) if read("red_ports")[h] >> p & 1],
+                "ports_red_remembers": [port for p, port in enumerate(PORTS) if self.red_ports[h] >> p & 1],
             }
-        green = int(read("green_target"))
+        green = int(self.green_target)
         return {
-            "time": int(read("time")),
-            "red_agent": RED_NAMES[int(read("red"))],
-            "operational_service": "down" if read("service_down") else "up",
-            "subnets_known_to_red": [net for s, net in enumerate(SUBNETS) if read("red_knows_subnet")[s]],
-            "blue_action": ACTION_NAMES[int(read("blue_action"))],
-            "blue_success": SUCCESS_NAMES[int(read("blue_success"))],
+            "time": int(self.time),
+            "red_agent": RED_NAMES[int(self.red)],
+            "operational_service": "down" if self.service_down else "up",
+            "subnets_known_to_red": [net for s, net in enumerate(SUBNETS) if self.red_knows_subnet[s]],
+            "blue_action": ACTION_NAMES[int(self.blue_action)],
+            "blue_success": SUCCESS_NAMES[int(self.blue_success)],
             "green_scans": None if green == NOBODY else HOSTS[green],
-            "red_action": red_action_name(int(read("red_type")), int(read("red_target"))),
-            "red_success": SUCCESS_NAMES[int(read("red_success"))],
-            "exploit": EXPLOITS[int(read("exploit"))].name,
+            "red_action": red_action_name(int(self.red_type), int(self.red_target)),
+            "red_success": SUCCESS_NAMES[int(self.red_success)],
+            "exploit": EXPLOITS[int(self.exploit)].name,
             "hosts": hosts,
         }
 

@@ -45,6 +45,14 @@ def check_reset_mask(mask: Any, n: int) -> np.ndarray:
     return mask
 
 
+def _only(info: dict[str, Any], chosen: np.ndarray) -> dict[str, Any]:
+    """The info of the chosen environments; of the others None, zero or False."""
+    kept = {key: value.copy() for key, value in info.items()}
+    for value in kept.values():
+        value[~chosen] = None if value.dtype == object else 0
+    return kept
+
+
 class NativeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     """`num_envs` worlds behind one step; observation, action and reward of each as in CAGE2Env.
 
@@ -126,6 +134,8 @@ class NativeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._check_open()
         seeds = read_seeds(seed, self.num_envs)
         chosen = self._reset_mask(options)
+        if isinstance(seed, (int, np.integer)):
+            super().reset(seed=int(seed))  # for `np_random`, which the worlds do not use
         if not self._is_reset:
             seeds = seeds.or_fresh()
         obs = self._new_buffers()[0] if self._copy else self._buffers[0]
@@ -152,12 +162,12 @@ class NativeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         actions = check_actions(actions, self.num_envs)
         buffers = self._new_buffers() if self._copy else self._buffers
         obs, rewards, terminated, truncated = buffers
-        if self.autoreset_mode is AutoresetMode.DISABLED and self._over.any():
-            raise ResetNeeded(
-                f"the episode of environment {int(self._over.argmax())} is over; with autoreset_mode='disabled' call "
-                "reset(options={'reset_mask': truncated}) first"
-            )
         next_step = self.autoreset_mode is AutoresetMode.NEXT_STEP
+        if not next_step and self._over.any():  # in same_step only after restoring an ended episode
+            raise ResetNeeded(
+                f"the episode of environment {int(self._over.argmax())} is over; call "
+                "reset(options={'reset_mask': mask}) for those that are"
+            )
         self._batch.step(actions, self._as_bytes(obs), rewards, truncated, next_step)
         self._finish(obs)
         info = self._mask_info()
@@ -173,11 +183,10 @@ class NativeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         final_obs = np.full(self.num_envs, None, object)
         for i in np.flatnonzero(ended):
             final_obs[i] = obs[i].copy()
-        final_info = {key: value & ended if key.startswith("_") else value for key, value in info.items()}
+        final_info, going_on = _only(info, ended), _only(info, ~ended)
         self._batch.reset(self._as_bytes(obs), read_seeds(None, self.num_envs), ended)
         self._finish(obs)
         self._over[:] = False
-        going_on = {key: value & ~ended if key.startswith("_") else value for key, value in info.items()}
         return {
             **going_on,
             **self._mask_info(),

@@ -21,6 +21,7 @@ from stockade.cage2.config import WorldConfig
 from stockade.cage2.scenario import HOSTS, N_HOSTS
 from stockade.cage2.seeds import LARGEST_SEED, read_seeds
 from stockade.cage2.state import OBS_SIZE
+from stockade.errors import InputError
 
 GREEN_AGENTS = {"SleepAgent": "sleep", "GreenAgent": "active"}
 #: Arrays of the trace that are known after the reset and after each step: (episodes, steps + 1, ...).
@@ -39,7 +40,13 @@ PER_HOST_FIELDS = (
 INPUT_FIELDS = ("seed", "blue_action", "valid_steps", "meta")
 
 
-class TraceError(ValueError):
+#: What NumPy raises for files that are no traces.
+_UNREADABLE = (
+    OSError, ValueError, EOFError, KeyError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+
+
+class TraceError(InputError):
     """A file that is no trace, is damaged, or lacks a field."""
 
 
@@ -118,16 +125,7 @@ def load_trace(path: Path) -> Trace:
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except (
-        OSError,
-        ValueError,
-        EOFError,
-        KeyError,
-        zipfile.BadZipFile,
-        zlib.error,
-        AttributeError,
-        TypeError,
-    ) as error:
+    except _UNREADABLE as error:
         raise TraceError(f"{path}: cannot be read as a trace, it may be truncated or no .npz file ({error})") from error
     missing = [name for name in (*INPUT_FIELDS, *STATE_FIELDS, *STEP_FIELDS) if name not in arrays]
     if missing:

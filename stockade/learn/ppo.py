@@ -65,7 +65,7 @@ class Iteration:
         returns: of the episodes that ended, in a fixed order. lengths: their steps.
         stats: means over the update's rows: kernels.STATS, and `explained_variance`, `grad_norm`, `learning_rate`,
             `entropy_weight`.
-        seconds: by phase, summed over threads.
+        seconds: by phase; of threads that run side by side, their mean.
     """
 
     returns: np.ndarray
@@ -196,7 +196,8 @@ class PPO:
         done = self._in_parallel([partial(lane.collect, scale) for lane in self.lanes])
         returns = np.array([x for one in done for x in one[0]])
         lengths = np.array([x for one in done for x in one[1]], np.int64)
-        seconds = {"world": sum(one[2] for one in done) / len(done), "policy": sum(one[3] for one in done) / len(done)}
+        at_once = 1 if self._pool is None else len(done)
+        seconds = {"world": sum(one[2] for one in done) / at_once, "policy": sum(one[3] for one in done) / at_once}
         return Iteration(returns, lengths, seconds=seconds)
 
     def _estimate(self) -> float:

@@ -19,13 +19,13 @@ import numpy as np
 from gymnasium.error import AlreadyPendingCallError, NoAsyncCallError
 from gymnasium.vector import AutoresetMode
 
+from stockade.vector.description import SliceConfig
 from stockade.vector.errors import WorkerDiedError, WorkerTimeoutError
 from stockade.vector.layout import tree_map
 from stockade.vector.outcome import Failure, Outcome
-from stockade.vector.processes import Command, ProcessVectorEnv
+from stockade.vector.process import PoolConfig, Worker, pollable
+from stockade.vector.process_base import Command, ProcessVectorEnv
 from stockade.vector.rings import STEP_ALL
-from stockade.vector.slice import SliceConfig
-from stockade.vector.workers import PoolConfig, Worker, pollable
 
 IDLE, SENT, READY = range(3)
 

@@ -17,12 +17,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from stockade.vector.actions import ActionGate
+from stockade.vector.description import Description, SliceConfig
 from stockade.vector.errors import ResetNeededError, UnsupportedFeatureError
 from stockade.vector.layout import Buffers, Tree, assign, copied
 from stockade.vector.outcome import Failure, Outcome, raise_failure
-from stockade.vector.slice import SliceConfig
 from stockade.vector.truth import TrueStates
-from stockade.vector.worker import Description
 
 _NOT_BY_CALL = ("reset", "step", "close")
 

@@ -10,12 +10,12 @@ from gymnasium.vector import AutoresetMode
 
 from stockade.vector.async_pool import AsyncPoolVectorEnv
 from stockade.vector.base import BaseVectorEnv
+from stockade.vector.description import SliceConfig, TruthRule
 from stockade.vector.machine import available_cores
 from stockade.vector.pipes import PipesVectorEnv
+from stockade.vector.process import PoolConfig, StartMethod
 from stockade.vector.serial import SerialVectorEnv
 from stockade.vector.shared_memory import SharedMemoryVectorEnv
-from stockade.vector.slice import SliceConfig, TruthRule
-from stockade.vector.workers import PoolConfig, StartMethod
 
 BACKENDS = ("serial", "pipes", "shared_memory", "async")
 _MODES = {

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from stockade.vector.layout import tree_map
 from stockade.vector.outcome import Outcome
-from stockade.vector.processes import Command, ProcessVectorEnv
-from stockade.vector.workers import Worker
+from stockade.vector.process import Worker
+from stockade.vector.process_base import Command, ProcessVectorEnv
 
 
 class PipesVectorEnv(ProcessVectorEnv):

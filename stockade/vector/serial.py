@@ -8,10 +8,11 @@ from typing import Any
 import gymnasium
 
 from stockade.vector.base import BaseVectorEnv
+from stockade.vector.description import Description, SliceConfig, build_environments
 from stockade.vector.layout import Buffers
 from stockade.vector.outcome import Outcome
-from stockade.vector.slice import EnvSlice, SliceConfig, build_environments
-from stockade.vector.worker import Description, data_for, handle
+from stockade.vector.slice import EnvSlice
+from stockade.vector.worker import data_for, handle
 
 
 class SerialVectorEnv(BaseVectorEnv):

@@ -5,9 +5,9 @@ one signal back -> results. Infos, failures and untyped true states go over the 
 from __future__ import annotations
 
 from stockade.vector.outcome import Outcome
-from stockade.vector.processes import Command, ProcessVectorEnv
+from stockade.vector.process import Worker
+from stockade.vector.process_base import Command, ProcessVectorEnv
 from stockade.vector.rings import STEP_ALL
-from stockade.vector.workers import Worker
 
 
 class SharedMemoryVectorEnv(ProcessVectorEnv):

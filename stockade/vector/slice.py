@@ -8,75 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from stockade.vector.description import Inheritance, SliceConfig
 from stockade.vector.errors import NonFiniteError, UnsupportedFeatureError
-from stockade.vector.layout import Buffers, Layout, RowReader, check_shape, copied, leaves, row_writer
+from stockade.vector.layout import Buffers, RowReader, check_shape, copied, leaves, row_writer
 from stockade.vector.outcome import Failure, Outcome
-
-TruthRule = Literal["every_step", "episode_end"] | int | None
-"""When the cached true state of an environment is refreshed; None: only when asked for."""
 
 RUNNING, RESET_OWED, LOST, FAILED = range(4)
 """State of one environment. LOST: its episode went down with an earlier worker and must be reported as truncated."""
-
-
-@dataclass(frozen=True)
-class SliceConfig:
-    """How a slice treats its environments.
-
-    Attributes:
-        autoreset_mode: Gymnasium's mode.
-        check_finite: refuse NaN and infinity in rewards and float observations.
-        true_states: when cached true states are refreshed.
-    """
-
-    autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP
-    check_finite: bool = True
-    true_states: TruthRule = None
-
-
-@dataclass(frozen=True)
-class Inheritance:
-    """What the slice of a replaced worker takes over, by environment.
-
-    Attributes:
-        owed: whether the lost environment was about to be reset anyway.
-        seeds: for the first reset.
-        results: the arrays as they were last seen (see `Buffers.results`), for a slice without shared memory.
-    """
-
-    owed: Sequence[bool]
-    seeds: Sequence[int | None]
-    results: tuple[Any, ...] | None = None
-
-
-def build_environments(factory: Callable[[], gymnasium.Env[Any, Any]], count: int) -> list[gymnasium.Env[Any, Any]]:
-    """Build `count` environments; if one fails, close those that exist."""
-    environments: list[gymnasium.Env[Any, Any]] = []
-    try:
-        for _ in range(count):
-            environments.append(factory())
-            first, latest = environments[0], environments[-1]
-            if (latest.observation_space, latest.action_space) != (first.observation_space, first.action_space):
-                raise ValueError(f"the factory gives environments with different spaces: {first} and {latest}")
-    except BaseException:
-        for environment in environments:
-            environment.close()
-        raise
-    return environments
-
-
-def layout_of(environment: gymnasium.Env[Any, Any]) -> Layout:
-    """The arrays that environments like this one need."""
-    dtype = getattr(environment.unwrapped, "true_state_dtype", None)
-    typed = dtype is not None and hasattr(environment.unwrapped, "write_true_state")
-    return Layout(environment.observation_space, environment.action_space, np.dtype(dtype) if typed else None)
 
 
 class EnvSlice:

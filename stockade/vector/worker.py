@@ -10,21 +10,20 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
-import numpy as np
 
 from stockade.vector.channel import Channel, from_peer, to_parent
-from stockade.vector.errors import UnsupportedFeatureError
-from stockade.vector.layout import Buffers, Layout
+from stockade.vector.description import Description, Inheritance, SliceConfig, build_environments, layout_of
+from stockade.vector.layout import Buffers
 from stockade.vector.machine import die_with, use_one_thread
 from stockade.vector.memory import SharedBlock
 from stockade.vector.outcome import Failure, Outcome
 from stockade.vector.rings import PAYLOAD, STEP_ALL, Ring
-from stockade.vector.slice import EnvSlice, Inheritance, SliceConfig, build_environments, layout_of
+from stockade.vector.slice import EnvSlice
 
 _COALESCE = 0.0005
 """Seconds: results of quick environments are announced together, at most this long after the previous announcement."""
@@ -51,36 +50,6 @@ class WorkerSpec:
     parent: int
     parent_is_lasting: bool
     inheritance: Inheritance | None = None
-
-
-@dataclass(frozen=True)
-class Description:
-    """What the parent has to know of the environments."""
-
-    layout: Layout
-    metadata: dict[str, Any]
-    render_mode: str | None
-    has_true_state: bool
-    true_state_view: Callable[[np.ndarray], Any] | None
-
-    @classmethod
-    def of(cls, environment: gymnasium.Env[Any, Any]) -> Description:
-        """Describe one environment, on behalf of all that its factory makes."""
-        world: Any = environment.unwrapped
-        return cls(
-            layout_of(environment),
-            dict(environment.metadata),
-            environment.render_mode,
-            hasattr(world, "true_state") or hasattr(world, "write_true_state"),
-            getattr(world, "true_state_view", None),
-        )
-
-    def check(self, config: SliceConfig) -> None:
-        """Refuse a configuration that the environments cannot serve."""
-        if config.true_states is not None and not self.has_true_state:
-            raise UnsupportedFeatureError(
-                f"true_states={config.true_states!r} needs environments with a method true_state(); pass None"
-            )
 
 
 @dataclass(frozen=True)

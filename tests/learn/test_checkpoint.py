@@ -46,7 +46,9 @@ def test_saving_twice_the_same_leaves_it_whole(tmp_path: Path) -> None:
     assert_same(load(tmp_path / "one"), sample())
 
 
-@pytest.mark.parametrize("what", ["truncated arrays", "one bit", "no arrays", "truncated json", "changed json", "json list"])
+@pytest.mark.parametrize(
+    "what", ["truncated arrays", "one bit", "no arrays", "truncated json", "changed json", "json list"]
+)
 def test_damage_is_noticed(tmp_path: Path, what: str) -> None:
     save(tmp_path / "one", sample())
     arrays, head = arrays_of(tmp_path, "one"), tmp_path / "one.json"

@@ -8,10 +8,9 @@ import pytest
 
 import stockade
 from stockade.baselines import make_baseline
-from stockade.cage2.mt19937 import next_word
 from stockade.learn import Agent, load
 from stockade.learn.config import PPOConfig, TrainConfig
-from stockade.learn.evaluate import CellResult, EvaluateConfig, OfficialOrder, evaluate, play, table, total_interval
+from stockade.learn.evaluate import CellResult, EvaluateConfig, evaluate, play, table, total_interval
 from stockade.learn.leaderboard import CELLS, PUBLISHED
 from stockade.learn.train import train
 
@@ -48,31 +47,27 @@ def test_means_are_those_of_the_reference(data_dir: Path, red: str, policy: str)
             assert abs(ours.mean() - cell["mean"]) <= 4 * error, cell
 
 
-def test_official_order_is_one_stream_through_all_cells() -> None:
-    """Three beginnings, the episodes with one between two, one at the end; then the next cell. By hand:"""
-    order = OfficialOrder(make_baseline("react-remove"), episodes=3, seed=153, rules="current")
-    ours = [order.cell(red, 30) for red in ("bline", "meander")]
+class RestoreFirst:
+    """Restores the first host that seems compromised, but not User0; else sleeps. No chance in it."""
 
-    env = stockade.make("bline", 30, chance="cyborg")
-    generator = np.random.default_rng([153, 1])
-    policy = make_baseline("react-remove")
-    env.reset(seed=153)
-    env.reset()
-    for wanted in ours[0]:
-        obs, _ = env.reset()
-        rewards = [env.step(policy.act(obs[None], generator)[0]) for _ in range(0)]
-        total = 0.0
-        for _ in range(30):
-            obs, reward, *_ = env.step(int(policy.act(obs[None], generator)[0]))
-            total += reward
-        assert total == pytest.approx(wanted)
-        assert rewards == []
-    env.reset()
-    following = env.random_peek()
-    ledgers = env._batch.ledgers
-    assert ledgers is not None
-    assert next_word(ledgers[0]) == following  # the stream that the next cell goes on with
-    assert len(set(ours[1].tolist())) > 1
+    obs = "bits"
+
+    def act(self, observations: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+        seems = observations.reshape(-1, 13, 4)[:, :, 3] == 1
+        seems[:, 8] = False
+        return np.where(seems.any(axis=1), 132 + seems.argmax(axis=1), 0)
+
+
+def test_official_order_is_that_of_the_challenges_script() -> None:
+    """Recorded from the script's loop on the reference simulator (26ce1c1), random.seed(153), 3 episodes a cell."""
+    on_the_reference = {
+        ("bline", 30): [-14.8, -14.6, -13.5], ("meander", 30): [-12.0, -11.8, -11.9], ("sleep", 30): [0, 0, 0],
+        ("bline", 50): [-25.8, -25.9, -26.6], ("meander", 50): [-25.6, -22.9, -23.9], ("sleep", 50): [0, 0, 0],
+        ("bline", 100): [-54.1, -94.3, -55.5], ("meander", 100): [-57.4, -53.7, -53.1], ("sleep", 100): [0, 0, 0],
+    }  # fmt: skip
+    config = EvaluateConfig("x", episodes=3, chance="cyborg", seed=153, official_order=True)
+    results = evaluate(config, RestoreFirst())
+    assert {(r.red, r.horizon): list(r.returns) for r in results} == on_the_reference
 
 
 def test_seeds_decide_and_horizons_are_prefixes_of_the_same_episodes() -> None:

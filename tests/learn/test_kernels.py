@@ -65,9 +65,7 @@ def test_advantages_are_those_of_the_definition(
     ended = chance.choice([GOING_ON, GOING_ON, TRUNCATED, TERMINATED], (steps, n)).astype(np.uint8)
     out = np.empty((steps, n), np.float32)
     single = np.float32
-    advantages(
-        rewards.astype(single), values.astype(single), ended, single(gamma), single(lam), horizon_is_end, out
-    )
+    advantages(rewards.astype(single), values.astype(single), ended, single(gamma), single(lam), horizon_is_end, out)
     slow = [
         [slow_advantage(t, rewards[:, i], values[:, i], ended[:, i], gamma, lam, horizon_is_end) for i in range(n)]
         for t in range(steps)

@@ -16,12 +16,13 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from stockade.vector.base import BaseVectorEnv
+from stockade.vector.description import Inheritance, SliceConfig
 from stockade.vector.errors import VectorError, WorkerDiedError, WorkerTimeoutError
 from stockade.vector.layout import Buffers, copied
 from stockade.vector.outcome import Outcome
-from stockade.vector.slice import Inheritance, SliceConfig
+from stockade.vector.pool import WorkerPool
+from stockade.vector.process import PoolConfig, Worker
 from stockade.vector.worker import data_for
-from stockade.vector.workers import PoolConfig, Worker, WorkerPool
 
 _REPLACEABLE = ("step", "reset")
 
