@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as jsonlib
+import os
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Annotated
 import tyro
 
 from stockade.bench.kernel import KernelBench
+from stockade.bench.learn import LearnBench
 from stockade.bench.train import TrainBench
 from stockade.cage2.verify import find_traces, verify_file
 from stockade.errors import InputError
@@ -65,7 +67,8 @@ class Bench:
 
     what: Annotated[
         Annotated[KernelBench, tyro.conf.subcommand("kernel", description="The world's speed, memory and start.")]
-        | Annotated[TrainBench, tyro.conf.subcommand("train", description="PPO's speed, and where the time goes.")],
+        | Annotated[TrainBench, tyro.conf.subcommand("train", description="PPO's speed, and where the time goes.")]
+        | Annotated[LearnBench, tyro.conf.subcommand("learn", description="PPO's returns beside another library's.")],
         tyro.conf.arg(name=""),
     ]
 
@@ -85,9 +88,12 @@ Command = (
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point. Exit codes: 0 fine, 1 the answer is no, 2 the input cannot be used, 130 interrupted."""
-    command = tyro.cli(Command, args=arguments, prog="stockade", description=__doc__)
     try:
+        command = tyro.cli(Command, args=arguments, prog="stockade", description=__doc__)
         code = command.run()
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
     except (InputError, OSError) as error:
         print(f"stockade: {error}", file=sys.stderr)
         code = 2

@@ -14,6 +14,7 @@ import numpy as np
 from stockade.cage2.actions import ANALYSE, MONITOR, N_ACTIONS, REMOVE, RESTORE, SLEEP
 from stockade.cage2.scenario import FOOTHOLD, HOST_COST, N_HOSTS, SERVICE_DOWN_COST, SERVICE_HOST
 from stockade.cage2.state import OBS_SIZE
+from stockade.errors import InputError
 
 
 class BluePolicy(Protocol):
@@ -117,5 +118,5 @@ def make_baseline(name: str) -> Baseline:
     """Of its name; `react` is `react-restore`."""
     name = _ALIASES.get(name, name)
     if name not in BASELINES:
-        raise ValueError(f"unknown baseline {name!r}; take one of {', '.join(BASELINES)}")
+        raise InputError(f"unknown baseline {name!r}; take one of {', '.join(BASELINES)}")
     return Baseline(name, BASELINES[name])

@@ -1,13 +1,41 @@
-"""The native world behind Stable-Baselines3's vector interface, as cheaply as that allows."""
+"""The native world behind the vector interface of Stable-Baselines3, and its PPO with our settings."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import torch
+from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import VecEnv
 
 from stockade.cage2.vector import NativeVectorEnv
+from stockade.learn.config import PPOConfig
+
+
+def make_sb3(env: VecEnv, config: PPOConfig, seed: int) -> PPO:
+    """Their PPO with the same network, batch, minibatches, epochs and weights of losses, at constant rates."""
+    torch.set_num_threads(1)
+    activation = torch.nn.ReLU if config.activation == "relu" else torch.nn.Tanh
+    hidden = list(config.hidden)
+    batch = env.num_envs * config.update_steps
+    return PPO(
+        "MlpPolicy",
+        env,
+        n_steps=config.update_steps,
+        batch_size=min(config.minibatch_size, batch),
+        n_epochs=config.epochs,
+        learning_rate=config.learning_rate,
+        gamma=config.gamma,
+        gae_lambda=config.gae_lambda,
+        clip_range=config.clip,
+        ent_coef=config.entropy_weight,
+        vf_coef=config.value_weight,
+        max_grad_norm=config.max_grad_norm,
+        policy_kwargs={"net_arch": {"pi": hidden, "vf": hidden}, "activation_fn": activation},
+        device="cpu",
+        seed=seed,
+    )
 
 
 class NativeSB3Env(VecEnv):

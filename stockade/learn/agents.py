@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stockade.baselines import BASELINES, BluePolicy, make_baseline
+from stockade.errors import InputError
+from stockade.learn.config import needs_training_packages
 
 if TYPE_CHECKING:
     from stockade.learn.policy import Policy
@@ -45,19 +47,25 @@ def load(name: str, runs: Path = Path("runs"), *, greedy: bool = False, last: bo
     """
     if name == "react" or name in BASELINES:
         return make_baseline(name)
-    from stockade.learn.checkpoint import CheckpointFolder
-    from stockade.learn.checkpoint import load as load_checkpoint
-    from stockade.learn.policy import Architecture, Policy
+    try:
+        import torch
+
+        from stockade.learn.checkpoint import CheckpointFolder
+        from stockade.learn.checkpoint import load as load_checkpoint
+        from stockade.learn.policy import Architecture, Policy
+    except ModuleNotFoundError as error:
+        raise needs_training_packages(error) from error
 
     if (SHIPPED / f"{name}.json").exists():
         checkpoint = load_checkpoint(SHIPPED / name)
     else:
         folder = next((f for f in (runs / name, Path(name)) if (f / "checkpoints").is_dir()), None)
         if folder is None:
-            raise ValueError(f"{name!r} is neither a baseline ({', '.join(BASELINES)}), nor a run in {runs}, nor the "
+            raise InputError(f"{name!r} is neither a baseline ({', '.join(BASELINES)}), nor a run in {runs}, nor the "
                              "folder of a run")  # fmt: skip
         checkpoints = CheckpointFolder(folder / "checkpoints")
         checkpoint = checkpoints.load_last() if last else checkpoints.load_best()
+    torch.set_num_threads(1)  # products as small as these are slower on several
     policy = Policy(Architecture.from_json(checkpoint.rest["architecture"]))
     prefix = "policy."
     policy.load_weights({k.removeprefix(prefix): v for k, v in checkpoint.arrays.items() if k.startswith(prefix)})

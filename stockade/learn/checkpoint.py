@@ -8,10 +8,8 @@ The JSON is the last to appear and names the file of arrays, so a checkpoint is 
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 import re
 import warnings
 from dataclasses import dataclass
@@ -23,12 +21,15 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as parse_arrays
 from safetensors.numpy import save as format_arrays
 
+from stockade.errors import InputError
+from stockade.learn.files import write_durably
+
 FORMAT = "stockade checkpoint"
 VERSION = 1
 _NUMBERED = re.compile(r"checkpoint-(\d+)\.json")
 
 
-class CheckpointError(ValueError):
+class CheckpointError(InputError):
     """A checkpoint that cannot be used; the message says what is wrong with it."""
 
 
@@ -142,26 +143,6 @@ class CheckpointFolder:
         (self.folder / f"{name}.json").unlink(missing_ok=True)  # first, so that it never points to nothing
         for arrays in self.folder.glob(f"{name}-*.safetensors"):
             arrays.unlink(missing_ok=True)
-
-
-def write_durably(path: Path, content: bytes) -> None:
-    """Write beside, sync, rename, sync the directory: after a crash there is the old file or the new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def _json_of(path: Path) -> Path:

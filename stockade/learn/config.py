@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from stockade.errors import InputError
+
 
 @dataclass(frozen=True)
 class PPOConfig:
@@ -117,8 +119,10 @@ class TrainConfig:
 
     def run(self) -> int:
         """Train; the exit code is 130 after Ctrl-C and 143 after SIGTERM."""
-        from stockade.learn.train import train  # not before it is needed: brings Torch along
-
+        try:
+            from stockade.learn.train import train  # not before it is needed: brings Torch along
+        except ModuleNotFoundError as error:
+            raise needs_training_packages(error) from error
         return train(self)
 
     def to_json(self) -> dict[str, Any]:
@@ -134,10 +138,15 @@ class TrainConfig:
         ppo = {**content["ppo"], "hidden": tuple(content["ppo"]["hidden"])}
         unknown = (set(content) - {f.name for f in fields(cls)}) | (set(ppo) - {f.name for f in fields(PPOConfig)})
         if unknown:
-            raise ValueError(f"config.json has settings that this version does not know: {sorted(unknown)}")
+            raise InputError(f"config.json has settings that this version does not know: {sorted(unknown)}")
         return cls(**{**content, "ppo": PPOConfig(**ppo)})
 
 
 def _check(fine: bool, name: str, value: object, wanted: str) -> None:
     if not fine:
-        raise ValueError(f"{name}={value} is not possible; it must be {wanted}")
+        raise InputError(f"{name}={value} is not possible; it must be {wanted}")
+
+
+def needs_training_packages(error: ModuleNotFoundError) -> InputError:
+    """What to say when Torch or safetensors are not installed."""
+    return InputError(f"this needs {error.name}, which is not installed: pip install 'stockade[train]'")

@@ -21,6 +21,7 @@ import stockade
 from stockade.baselines import BluePolicy
 from stockade.cage2.memory import MemoryObservation
 from stockade.cage2.vector import NativeVectorEnv
+from stockade.errors import InputError
 from stockade.learn.agents import load
 from stockade.learn.leaderboard import CELLS, HORIZONS, PUBLISHED, REDS
 
@@ -151,9 +152,9 @@ class EvaluateConfig:
     def __post_init__(self) -> None:
         """Refuse what could not work, before any work."""
         if self.episodes < 1 or self.seed < 0:
-            raise ValueError("--episodes must be at least 1, and --seed 0 or more")
+            raise InputError("--episodes must be at least 1, and --seed 0 or more")
         if self.official_order and self.chance != "cyborg":
-            raise ValueError("--official-order needs --chance cyborg: the order matters to the reference's stream only")
+            raise InputError("--official-order needs --chance cyborg: the order matters to the reference's stream only")
 
     def run(self) -> int:
         """Play, print, write."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from stockade.learn.checkpoint import write_durably
+from stockade.learn.files import write_durably
 
 #: Episodes of the running mean that agents are compared by.
 WINDOW = 1000

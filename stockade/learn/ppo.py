@@ -32,7 +32,6 @@ from stockade.learn.kernels import GOING_ON, STATS, TERMINATED, TRUNCATED, advan
 from stockade.learn.policy import Architecture, Policy, Workspace
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
-PHASES = ("world", "policy", "advantage", "update")
 
 
 class Rollout:

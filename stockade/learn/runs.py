@@ -93,8 +93,7 @@ def _table(found: list[RunSummary]) -> str:
     widths = [max(len(row[k]) for row in [head, *rows]) for k in range(len(head))]
     lines = []
     for row in [head, *rows]:
-        cells = [
-            c.ljust(w) if k in (0, 1, 2, 3, 9) else c.rjust(w) for k, (c, w) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
+        cells = zip(row, widths, strict=True)
+        aligned = [c.rjust(w) if k in range(4, 9) else c.ljust(w) for k, (c, w) in enumerate(cells)]
+        lines.append("  ".join(aligned).rstrip())
     return "\n".join(lines)

@@ -24,8 +24,10 @@ from tqdm import tqdm
 import stockade
 from stockade.cage2.actions import ACTION_MASK
 from stockade.cage2.config import WorldConfig
-from stockade.learn.checkpoint import Checkpoint, CheckpointFolder, write_durably
+from stockade.errors import InputError
+from stockade.learn.checkpoint import Checkpoint, CheckpointFolder
 from stockade.learn.config import TrainConfig
+from stockade.learn.files import write_durably
 from stockade.learn.metrics import COLUMNS, WINDOW, Events, MetricsFile, episode_columns
 from stockade.learn.ppo import PPO, Iteration
 
@@ -33,7 +35,7 @@ from stockade.learn.ppo import PPO, Iteration
 LOWEST = -1e300
 
 
-class TrainingDiverged(ValueError):
+class TrainingDiverged(InputError):
     """Weights or gradients are no numbers any more."""
 
 
@@ -142,6 +144,10 @@ class _Session:
                     every = self.config.checkpoint_episodes
                     if learner.episodes // every > done // every or learner.episodes >= total:
                         self._save(may_be_best=True)
+                        if bar.disable:  # no terminal: a line now and then
+                            rate = learner.episodes / self.seconds
+                            print(f"{learner.episodes} of {total} episodes, {rate:.0f} a second, return "
+                                  f"{row['return_window']:.2f}, entropy {row['entropy']:.2f}", flush=True)  # fmt: skip
                 if self._saved < learner.iteration:
                     self._save(may_be_best=False)  # a run that was not interrupted would not have looked here
         finally:
@@ -190,12 +196,12 @@ def _new_run(config: TrainConfig) -> Path:
     red = WorldConfig(red=config.red_agent).red  # checks it, and shortens the reference's names
     stem = config.name or f"{red}-{config.obs}-seed{config.seed}"
     if Path(stem).name != stem or stem in ("", ".", ".."):
-        raise ValueError(f"--name {stem} is no name of a folder in {config.runs}")
+        raise InputError(f"--name {stem} is no name of a folder in {config.runs}")
     run, number = config.runs / stem, 2
     while config.name is None and run.exists():
         run, number = config.runs / f"{stem}-{number}", number + 1
     if (run / "config.json").exists():
-        raise ValueError(f"{run} exists already; go on with it by --resume {stem}, or take another --name")
+        raise InputError(f"{run} exists already; go on with it by --resume {stem}, or take another --name")
     run.mkdir(parents=True, exist_ok=True)
     content = {"stockade": stockade.__version__, **config.to_json()}
     write_durably(run / "config.json", (json.dumps(content, indent=1) + "\n").encode())
@@ -207,7 +213,7 @@ def find_run(name: str, runs: Path) -> Path:
     for folder in (runs / name, Path(name)):
         if (folder / "config.json").exists():
             return folder
-    raise ValueError(f"there is no run {name!r} in {runs}, nor such a folder with a config.json")
+    raise InputError(f"there is no run {name!r} in {runs}, nor such a folder with a config.json")
 
 
 def read_config(run: Path) -> TrainConfig:
@@ -217,4 +223,4 @@ def read_config(run: Path) -> TrainConfig:
         del content["stockade"]
         return TrainConfig.from_json(content)
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{run / 'config.json'} cannot be used: {error}") from error
+        raise InputError(f"{run / 'config.json'} cannot be used: {error}") from error

@@ -144,8 +144,8 @@ def statistics(trial: Trial) -> None:
     """`RecordEpisodeStatistics` gives the true returns and lengths."""
     envs = trial.open()
     mode = mode_of(envs)
-    if mode is AutoresetMode.SAME_STEP and _gymnasium_version() < (1, 3):
-        raise NotApplicable("RecordEpisodeStatistics of Gymnasium before 1.3 does not know mode `same_step`")
+    if mode is AutoresetMode.SAME_STEP and _gymnasium_version() < (1, 4):
+        raise NotApplicable("RecordEpisodeStatistics of Gymnasium before 1.4 does not know mode `same_step`")
     wrapped = RecordEpisodeStatistics(envs, buffer_length=10_000)
     wrapped.reset(seed=trial.seed)
     returns, lengths = np.zeros(envs.num_envs), np.zeros(envs.num_envs, int)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -36,6 +36,7 @@ def make_vector(
     restart: int = 0,
     start_method: StartMethod = "forkserver",
     daemon: bool = True,
+    preload: Sequence[str] = (),
     autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
     true_states: TruthRule = None,
     check_finite: bool = True,
@@ -57,6 +58,8 @@ def make_vector(
         start_method: "forkserver" (safe beside threads, fast for many workers), "spawn", or "fork" (instant, but unsafe
             if this process has threads, as it has once Torch was used).
         daemon: pass False if the environments start processes of their own.
+        preload: names of modules that are slow to import: the fork server imports them once, before the first worker
+            of this process is started, instead of every worker.
         autoreset_mode: "next_step", "same_step" or "disabled", or Gymnasium's `AutoresetMode`.
         true_states: when the true states that `true_state()` returns are refreshed: "every_step", "episode_end", every
             N steps of an episode, or None: fetched when asked for.
@@ -78,7 +81,7 @@ def make_vector(
     if start_method not in _START_METHODS:
         raise ValueError(f"start_method={start_method!r} must be one of {', '.join(_START_METHODS)}")
     count = min(n_envs, available_cores() if workers is None else _count("workers", workers))
-    pool = PoolConfig(count, timeout, start_method, daemon, shared=backend != "pipes")
+    pool = PoolConfig(count, timeout, start_method, daemon, backend != "pipes", tuple(preload))
     if backend == "pipes":
         return PipesVectorEnv(factory, n_envs, pool, config, copy, restart)
     if backend == "shared_memory":

@@ -62,7 +62,7 @@ class WorkerPool:
             for first, stop in itertools.pairwise(bounds)
         ]
         try:
-            with _ready_to_start(config.start_method):
+            with _ready_to_start(config):
                 for index in range(config.workers):
                     self._start(index, None)
             descriptions = [self._greet(worker) for worker in self.workers]
@@ -82,7 +82,7 @@ class WorkerPool:
         spec = self._specs[dead.index]
         self._specs[dead.index] = replace(spec, inheritance=inheritance)
         try:
-            with _ready_to_start(self.config.start_method):
+            with _ready_to_start(self.config):
                 worker = self._start(dead.index, dead)
         finally:
             self._specs[dead.index] = spec
@@ -199,21 +199,20 @@ class WorkerPool:
 
 
 @contextlib.contextmanager
-def _ready_to_start(method: str) -> Iterator[None]:
+def _ready_to_start(config: PoolConfig) -> Iterator[None]:
     """Start processes that use one thread, do not import the user's script again, and find our modules loaded.
 
     Workers get the factory by value (cloudpickle) and do not need the script, so it is hidden from `multiprocessing`
     while they start: no `if __name__ == "__main__"` is needed, and 200 workers do not import Torch 200 times.
     """
     with _start_lock, single_threaded_children():
-        if method == "fork":
+        if config.start_method == "fork":
             yield
             return
-        if method == "forkserver":
+        if config.start_method == "forkserver":  # heeds this only until it runs, which is from the first worker on
             server: Any = forkserver
-            modules = list(getattr(server._forkserver, "_preload_modules", []))
-            if run_worker.__module__ not in modules:
-                server.set_forkserver_preload([*modules, run_worker.__module__])
+            modules = [*getattr(server._forkserver, "_preload_modules", []), run_worker.__module__, *config.preload]
+            server.set_forkserver_preload(list(dict.fromkeys(modules)))
         script = sys.modules["__main__"]
         sys.modules["__main__"] = types.ModuleType("__main__")
         try:

@@ -35,6 +35,7 @@ class PoolConfig:
         start_method: of `multiprocessing`.
         daemon: daemonic processes may not have children; pass False if environments start processes of their own.
         shared: whether arrays are in shared memory.
+        preload: modules that the fork server imports once, so that workers are forked with them in place.
     """
 
     workers: int
@@ -42,6 +43,7 @@ class PoolConfig:
     start_method: StartMethod = "forkserver"
     daemon: bool = True
     shared: bool = True
+    preload: tuple[str, ...] = ()
 
 
 class Worker:

@@ -83,3 +83,28 @@ class OneSlow(SyntheticEnv):
         if self._seed == 0:
             self._spend(0.33)
         return super().step(action)
+
+
+class KeepsStateInPlace(SyntheticEnv):
+    """Its true state lives where it is told to, and is written there by every step."""
+
+    def __init__(self):
+        super().__init__(true_state="typed")
+        self.writes = 0
+        self.write_true_state = self._count_writes
+
+    def _count_writes(self, record):
+        self.writes += 1
+
+    def place_true_state(self, memory):
+        self._place = memory
+
+    def reset(self, *, seed=None, options=None):
+        result = super().reset(seed=seed)
+        self._place["time"] = 0
+        return result
+
+    def step(self, action):
+        result = super().step(action)
+        self._place["time"] = self._time
+        return result

@@ -13,7 +13,7 @@ import pytest
 
 from stockade.vector import BACKENDS, InvalidActionError, SyntheticEnv, available_cores, make_vector
 from stockade.vector.synthetic import SyntheticState
-from tests.vector.environments import EverySpace
+from tests.vector.environments import EverySpace, KeepsStateInPlace
 
 PROCESS_BACKENDS = ("pipes", "shared_memory", "async")
 TYPED = functools.partial(SyntheticEnv, horizon=10, fixed_length=True, true_state="typed")
@@ -136,6 +136,16 @@ def test_true_states_on_demand_are_fetched_now(backend, factory):
         assert envs.true_state().time.tolist() == [4, 4]
         steps(envs, 1)
         assert envs.true_state().time.tolist() == [5, 5]
+
+
+def test_environments_may_keep_their_true_state_in_shared_memory(backend):
+    """Then it is fresh at every step, and nothing is copied."""
+    with make_vector(backend, KeepsStateInPlace, 3, true_states="every_step") as envs:
+        envs.reset(seed=0)
+        assert envs.true_state().age.tolist() == [0, 0, 0]
+        steps(envs, 4)
+        assert envs.true_state().time.tolist() == [4, 4, 4]
+        assert envs.get_attr("writes") == (0, 0, 0)
 
 
 def test_true_states_are_records_or_what_the_environment_gave():
