@@ -4,7 +4,8 @@ python -m stockade.bench.vector_overhead [--quick] [--json FILE]
 
 All that is compared runs in turns in one process, on the same synthetic environment, with actions chosen beforehand;
 tables show the median of the rounds and their range. Efficiency is steps/s over (cores / time of a step): 1 would mean
-that every core did nothing but step. The time of a step is burnt as CPU time, so other programs beside it lower it.
+that every core did nothing but step. Steps burn CPU time, so that more processes than cores gain nothing by it, and
+other programs on the machine lower the figures.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ Factory = Callable[[], gymnasium.Env[Any, Any]]
 Turn = Callable[[], int]
 """One call: some environment steps; returns how many."""
 
+_PAUSE = 0.1
+"""Seconds between two measurements: workers of `async` finish what was sent to them."""
 REFERENCE_STEP = 0.0022
 """Seconds: what a step of the reference simulator takes."""
 
@@ -274,10 +277,14 @@ class VectorBench:
             for _ in range((3 if self.quick else self.rounds) * more):
                 for name, turn in turns.items():
                     rates[name].append(_rate(turn, seconds))
+                    time.sleep(_PAUSE)
         return rates
 
 
 def _rate(turn: Turn, seconds: float) -> float:
+    """Steps a second, after a few turns that use up what `async` has ready from before."""
+    for _ in range(6):
+        turn()
     begin = time.perf_counter()
     steps, calls = 0, 0
     while calls < 3 or time.perf_counter() - begin < seconds:

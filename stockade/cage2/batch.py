@@ -71,6 +71,12 @@ class Batch:
         self.records = as_records(self.worlds), ledgers
         self.constants = as_records(INITIAL), as_records(self.config.settings())
 
+    def move_to(self, worlds: np.ndarray) -> None:
+        """Let the worlds live in this memory from now on, such as memory that is shared with another process."""
+        rows_of_bytes(worlds)[...] = self._bytes[0]
+        self.worlds = worlds
+        self._bind()
+
     def __getstate__(self) -> dict[str, Any]:
         """Memory as bytes (copies by fields would not be equal in the padding), no threads, no views."""
         worlds, ledgers, memory = self._bytes

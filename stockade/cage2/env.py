@@ -137,6 +137,11 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
         """Write it as a record of `true_state_dtype`."""
         out[...] = self._batch.worlds[0]
 
+    def place_true_state(self, records: np.ndarray) -> None:
+        """Keep it in `records`, one of `true_state_dtype`: the world lives there from now on, so nothing is copied."""
+        self._batch.move_to(records)
+        self._bind()
+
     def snapshot(self) -> Snapshot:
         """This moment, chance included."""
         self._check_running()

@@ -19,7 +19,7 @@ class PPOConfig:
     """Steps that each environment makes between two updates."""
     epochs: int = 4
     """Times that an update goes over its steps."""
-    minibatch_size: int = 6400
+    minibatch_size: int = 2560
     """Steps of one gradient, about: the steps of an update are split evenly."""
     learning_rate: float = 1e-3
     """Of Adam, at the start."""

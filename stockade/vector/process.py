@@ -111,8 +111,7 @@ class Worker:
     def post(self, sequence: int, code: int) -> None:
         """Give a command that needs no message. Only with rings."""
         assert self.commands is not None
-        self.commands.push(sequence, code)
-        self.commands.announce(1)
+        self.commands.post(sequence, code)
         self.outstanding += 1
 
     def post_message(self, sequence: int, kind: str, data: Any, deadline: float | None) -> None:
@@ -139,10 +138,11 @@ class Worker:
             count = self.replies.wait()
         except BlockingIOError:
             return []
-        entries = [self.replies.pop() for _ in range(count)]
         self.outstanding -= count
+        entries = [self.replies.pop()]
         if count == 1 and not entries[0][1] & PAYLOAD:  # mostly
             return [(*entries[0], None)]
+        entries += [self.replies.pop() for _ in range(count - 1)]
         outcomes: deque[Outcome] = deque()
         missing = sum(1 for _, code in entries if code & PAYLOAD)
         while len(outcomes) < missing:  # several announcements may have come together, each with a message of its own

@@ -98,7 +98,7 @@ class ProcessVectorEnv(BaseVectorEnv):
             self._settle()
         self._unsettled = True
         workers = self._pool.workers
-        for worker in list(workers):
+        for worker in tuple(workers):
             self._give(command, worker)
         deadline = self._deadline()
         outcomes: dict[int, Outcome | None] = {}

@@ -48,6 +48,12 @@ class Ring:
         """Tell the other side that there are `count` more entries."""
         os.eventfd_write(self.fd, count)
 
+    def post(self, sequence: int, code: int) -> None:
+        """Push and announce one entry."""
+        self._slots[self._next] = (sequence & _SEQUENCE_MASK) << _CODE_BITS | code
+        self._next = (self._next + 1) % self._size
+        os.eventfd_write(self.fd, 1)
+
     def wait(self) -> int:
         """Number of new entries; blocks if there are none and the eventfd is a blocking one."""
         return os.eventfd_read(self.fd)

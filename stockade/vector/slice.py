@@ -62,7 +62,7 @@ class EnvSlice:
         self.action_reader = RowReader(environments[0].action_space)
         self._float_leaves = [leaf.of(buffers.observations) for leaf in leaves(self._space) if leaf.dtype.kind == "f"]
         self._rewards, self._terminated, self._truncated = buffers.rewards, buffers.terminated, buffers.truncated
-        self._must_be_finite = (self._rewards, *self._float_leaves)
+        self._must_be_finite = [array.reshape(-1) for array in (self._rewards, *self._float_leaves)]
         self._truths: list[tuple[int, Any]] = []
         self._last_outcome = Outcome()
         self._records = None if buffers.truth is None else [buffers.truth[i, ...] for i in range(count)]
@@ -81,8 +81,8 @@ class EnvSlice:
         outcome = self._outcome()
         infos, first, advance = outcome.infos, self.first, self._advance
         self._clock += 1
-        self._terminated[:] = False
-        self._truncated[:] = False
+        self._terminated.fill(False)
+        self._truncated.fill(False)
         if self._ages:
             self.buffers.age[self.buffers.age >= 0] += 1
         for i, action in enumerate(actions):
@@ -327,7 +327,7 @@ class EnvSlice:
         A sum of squares is finite only if all numbers are, and several times cheaper than asking each.
         """
         for array in self._must_be_finite:
-            if not math.isfinite(np.vdot(array, array)):
+            if not math.isfinite(array.dot(array)):
                 break
         else:
             return

@@ -49,7 +49,8 @@ class SyntheticEnv(gymnasium.Env[np.ndarray, np.int64]):
     Args:
         step_seconds: what a step costs (the mean, if it varies).
         sigma: 0 for steps of equal cost, otherwise that of a lognormal distribution: a few steps are very slow.
-        work: "cpu" burns that much time of a core, "sleep" leaves the core to others.
+        work: "cpu" burns that much time of a core, however long others keep it waiting; "spin" holds a core until so
+            much time has passed on the clock; "sleep" leaves the core to others.
         reset_seconds: what a reset costs.
         observation_size: number of observed floats, at least 3.
         info_size: bytes of info at every step.
@@ -68,7 +69,7 @@ class SyntheticEnv(gymnasium.Env[np.ndarray, np.int64]):
         *,
         step_seconds: float = 0.0,
         sigma: float = 0.0,
-        work: Literal["cpu", "sleep"] = "cpu",
+        work: Literal["cpu", "spin", "sleep"] = "cpu",
         reset_seconds: float = 0.0,
         observation_size: int = 52,
         info_size: int = 0,
@@ -84,7 +85,7 @@ class SyntheticEnv(gymnasium.Env[np.ndarray, np.int64]):
         self.render_mode = render_mode
         self._step_seconds = step_seconds
         self._sigma = sigma
-        self._spend = _burn if work == "cpu" else time.sleep
+        self._spend: Callable[[float], None] = {"cpu": _burn, "spin": _spin, "sleep": time.sleep}[work]
         self._reset_seconds = reset_seconds
         self._info_size = info_size
         self._horizon = horizon
@@ -222,4 +223,11 @@ def _burn(seconds: float) -> None:
     """Use a core for so long. Time during which others have the core does not count."""
     end = time.thread_time() + seconds
     while time.thread_time() < end:
+        pass
+
+
+def _spin(seconds: float) -> None:
+    """Let so much time pass without giving the core away."""
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
         pass

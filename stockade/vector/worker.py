@@ -206,8 +206,7 @@ class _Replies:
             code |= PAYLOAD
             self._outcomes.append(outcome)
         elif code == STEP_ALL:  # mostly; and nothing else can be waiting
-            self._ring.push(sequence, code)
-            self._ring.announce(1)
+            self._ring.post(sequence, code)
             return
         self._waiting.append((sequence, code))
         if time.perf_counter() - self._last > _COALESCE:

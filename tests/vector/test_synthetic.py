@@ -17,7 +17,7 @@ def test_gymnasiums_checker_is_content():
         check_env(SyntheticEnv(render_mode="ansi"), skip_render_check=True)
 
 
-@pytest.mark.parametrize("work", ["cpu", "sleep"])
+@pytest.mark.parametrize("work", ["cpu", "spin", "sleep"])
 def test_a_step_costs_at_least_what_was_ordered(work):
     env = SyntheticEnv(step_seconds=0.005, work=work)
     env.reset(seed=0)
