@@ -14,6 +14,7 @@ import tyro
 from stockade.bench.kernel import KernelBench
 from stockade.bench.learn import LearnBench
 from stockade.bench.train import TrainBench
+from stockade.bench.vector_overhead import VectorBench
 from stockade.cage2.verify import find_traces, verify_file
 from stockade.errors import InputError
 from stockade.learn.config import TrainConfig
@@ -67,6 +68,7 @@ class Bench:
 
     what: Annotated[
         Annotated[KernelBench, tyro.conf.subcommand("kernel", description="The world's speed, memory and start.")]
+        | Annotated[VectorBench, tyro.conf.subcommand("vector", description="Vector backends beside other libraries'.")]
         | Annotated[TrainBench, tyro.conf.subcommand("train", description="PPO's speed, and where the time goes.")]
         | Annotated[LearnBench, tyro.conf.subcommand("learn", description="PPO's returns beside another library's.")],
         tyro.conf.arg(name=""),

@@ -137,13 +137,17 @@ class Batch:
     def remember(self, actions: np.ndarray, obs: np.ndarray) -> None:
         """With `obs="memory"`: after the kernel's step, let blue remember it and write all that blue knows."""
         if self.memory is not None:
-            lived = actions, self.worlds["blue_success"], self.worlds["time"], self.config.horizon, self._bits
+            lived = actions, self._column("blue_success"), self._column("time"), self.config.horizon, self._bits
             self._run(remember_batch, as_records(self.memory), *lived, obs)
 
     def _recall(self, obs: np.ndarray) -> None:
         if self.memory is not None:
-            lived = self.worlds["time"], self.config.horizon, self._bits
+            lived = self._column("time"), self.config.horizon, self._bits
             self._run(recall_batch, as_records(self.memory), *lived, obs)
+
+    def _column(self, field: str) -> np.ndarray:
+        """A field of all worlds, contiguous: a kernel would be compiled once more for one that is not."""
+        return np.ascontiguousarray(self.worlds[field])
 
     def peek(self) -> tuple[np.ndarray, np.ndarray]:
         """Next 32 bits of each reference stream, and the number of words it has handed out; draws nothing."""
