@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 
+from stockade.cage2.config import WorldConfig
 from stockade.cage2.env import CAGE2Env
 from stockade.cage2.vector import NativeVectorEnv
 
-BACKENDS = ("native", "serial", "pipes", "shared_memory", "async", "ray")
+BACKENDS = ("native", "serial", "pipes", "shared_memory", "async")
 ENV_ID = "stockade/CAGE2-v0"
 #: Options of the built-in world; what make_vec gets beside them goes to the backend.
 _WORLD_OPTIONS = (
     "red", "horizon", "rules", "chance", "green", "obs", "obs_dtype", "info", "action_mask", "render_mode",
 )  # fmt: skip
+_CONFIG_OPTIONS = tuple(field.name for field in dataclasses.fields(WorldConfig))
 
 
 def make(
@@ -43,7 +46,7 @@ def make_vec(
     Args:
         n_envs: how many.
         backend: `native` (the built-in world, compiled), or for any environment `serial`, `pipes`, `shared_memory`,
-            `async`, `ray`.
+            `async`.
         env: a function that makes a Gymnasium environment, for every backend but `native`; default the built-in world.
         options: of the built-in world (red, horizon, rules, chance, green, obs, obs_dtype, info, action_mask,
             render_mode) and of the backend (autoreset_mode, copy, and for native threads; see docs/backends.md).
@@ -59,8 +62,12 @@ def make_vec(
         raise ValueError(f"{sorted(world)} are options of the built-in world; with env= set them in your own function")
     from stockade.vector import make_vector  # not before it is needed: brings multiprocessing along
 
-    factory = functools.partial(make, **{"info": False, **world}) if env is None else env
-    return make_vector(backend, factory, n_envs, **options)
+    if env is not None:
+        return make_vector(backend, env, n_envs, **options)
+    if backend != "serial":  # else every worker would load the compiled kernels anew
+        options.setdefault("preload", (f"stockade.cage2.preload_{world.get('chance', 'fast')}",))
+    WorldConfig(**{name: world[name] for name in world if name in _CONFIG_OPTIONS})  # a bad value is refused here
+    return make_vector(backend, functools.partial(make, **{"info": False, **world}), n_envs, **options)
 
 
 def register() -> None:

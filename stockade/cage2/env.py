@@ -44,6 +44,7 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012
     #: For vector environments that carry the true state of worlds between processes.
     true_state_dtype = WORLD
+    true_state_view = TrueState.of
 
     def __init__(
         self,

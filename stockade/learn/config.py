@@ -92,7 +92,7 @@ class TrainConfig:
     """What the agent sees: the 52 bits of the challenge, or these and what it knows from its own history."""
     action_mask: bool = False
     """Leave out the 63 decoy actions that can never succeed."""
-    backend: Literal["native", "serial", "pipes", "shared_memory", "async", "ray"] = "native"
+    backend: Literal["native", "serial", "pipes", "shared_memory", "async"] = "native"
     """How the environments are run."""
     seed: int = 0
     """Of everything. The same seed gives the same agent, bit for bit."""

@@ -63,7 +63,7 @@ def check_vector_env(
 
     Example:
         >>> from stockade.vector import SyntheticEnv, check_vector_env, make_vector
-        >>> report = check_vector_env(lambda: make_vector("serial", SyntheticEnv, 2), single=SyntheticEnv)
+        >>> report = check_vector_env(lambda: make_vector("serial", SyntheticEnv, 2), single=SyntheticEnv, steps=120)
         >>> "seeds" in report.passed
         True
     """
