@@ -18,10 +18,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 from tqdm import tqdm
 
@@ -144,8 +146,13 @@ class KernelBench:
             model = slow_model(red, self.model)
             if model is not None:
                 cases[f"{red}, slow model"] = model
+        cases |= {"plain arithmetic, 1 thread": _arithmetic(1), "plain arithmetic, 2 threads": _arithmetic(2)}
         measured = self._in_turns(cases)
+        plain = [measured.pop(f"plain arithmetic, {threads}") for threads in ("1 thread", "2 threads")]
         figures = [_figure(name, [r / 1e6 for r in rounds], "million steps/s") for name, rounds in measured.items()]
+        figures.append(
+            _figure("2 threads to 1 of plain arithmetic, this machine's ceiling", _ratios(plain[1], plain[0]), "times")
+        )
         for red in ("bline", "meander"):
             one, two = measured[f"{red}, fast, 1 thread"], measured[f"{red}, fast, 2 threads"]
             figures.append(_figure(f"{red}, 2 threads to 1", _ratios(two, one), "times"))
@@ -170,16 +177,19 @@ class KernelBench:
         return count // 5 if self.quick else count
 
     def _true_state(self) -> list[Figure]:
+        envs = NativeVectorEnv(self.n_envs, horizon=HORIZON, threads=1)
+        envs.reset(seed=0)
+        actions = np.random.default_rng(0).integers(0, N_ACTIONS, self.n_envs)
         measured = self._in_turns(
             {
-                "plain": lambda: _vector_rate(self.n_envs, self._few(1000), look=False),
-                "looking": lambda: _vector_rate(self.n_envs, self._few(1000), look=True),
+                "step": lambda: _microseconds(lambda: envs.step(actions)),
+                "look": lambda: _microseconds(lambda: envs.true_state().red_access),
             }
         )
-        plain, looking = measured["plain"], measured["looking"]
-        extra = [100 * (a / b - 1) for a, b in zip(plain, looking, strict=True)]
+        rates = [self.n_envs / microseconds for microseconds in measured["step"]]
+        extra = [100 * ratio for ratio in _ratios(measured["look"], measured["step"])]
         return [
-            _figure(f"vector environment, n={self.n_envs}", [r / 1e6 for r in plain], "million steps/s"),
+            _figure(f"vector environment, n={self.n_envs}", rates, "million steps/s"),
             _figure("true_state() each step adds", extra, "%"),
         ]
 
@@ -216,6 +226,28 @@ class KernelBench:
             with tempfile.TemporaryDirectory() as empty:
                 figures.append(_figure("first start, compiling", [_start_seconds(empty)], "seconds"))
         return figures
+
+
+@numba.njit(nogil=True)
+def _count(n: int) -> int:
+    value = 1
+    for i in range(n):
+        value = value * 6364136223846793005 + i
+    return value
+
+
+def _arithmetic(threads: int) -> Callable[[], float]:
+    """Rate of a loop that touches no memory and no Python, in as many threads."""
+    n = 50_000_000
+    _count(1)
+
+    def rate() -> float:
+        begin = time.perf_counter()
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(_count, [n] * threads))
+        return threads * n / (time.perf_counter() - begin)
+
+    return rate
 
 
 def _ratios(a: list[float], b: list[float]) -> list[float]:
@@ -259,19 +291,6 @@ def _env_rate(info: bool, episodes: int) -> float:
         for action in actions:
             env.step(action)
     return episodes * HORIZON / (time.perf_counter() - begin)
-
-
-def _vector_rate(n: int, steps: int, look: bool) -> float:
-    envs = NativeVectorEnv(n, horizon=HORIZON, threads=1)
-    envs.reset(seed=0)
-    actions = np.random.default_rng(0).integers(0, N_ACTIONS, (steps, n))
-    envs.step(actions[0])
-    begin = time.perf_counter()
-    for t in range(steps):
-        envs.step(actions[t])
-        if look:
-            _ = envs.true_state().red_access
-    return n * steps / (time.perf_counter() - begin)
 
 
 def _microseconds(call: Callable[[], Any], times: int = 2000) -> float:

@@ -20,7 +20,7 @@ from stockade.cage2.observe import observation_words
 from stockade.cage2.prepare import prepare, prepare_memory
 from stockade.cage2.scenario import N_HOSTS
 from stockade.cage2.seeds import Seeds, read_seeds
-from stockade.cage2.snapshot import Snapshot, rows_of_bytes
+from stockade.cage2.snapshot import Snapshot, frozen_copy, rows_of_bytes
 from stockade.cage2.state import INITIAL, OBS_SIZE, WORLD, ledger_dtype
 from stockade.cage2.truth import TrueState
 
@@ -65,8 +65,11 @@ class Batch:
     def _bind(self) -> None:
         """Views of the memory: the true state for users, records for the kernel."""
         self.truth = TrueState.of(self.worlds)
-        parts = self.worlds, self.ledgers, self.memory
-        self._bytes = tuple(None if part is None else rows_of_bytes(part) for part in parts)
+        self._bytes = (
+            rows_of_bytes(self.worlds),
+            None if self.ledgers is None else rows_of_bytes(self.ledgers),
+            None if self.memory is None else rows_of_bytes(self.memory),
+        )
         ledgers = None if self.ledgers is None else as_records(self.ledgers)
         self.records = as_records(self.worlds), ledgers
         self.constants = as_records(INITIAL), as_records(self.config.settings())
@@ -185,9 +188,13 @@ class Batch:
     def snapshot(self, index: int | None = None) -> Snapshot:
         """All worlds, or one."""
         part = slice(None) if index is None else self._one(index)
-        worlds, ledgers, memory = (None if rows is None else rows[part].copy() for rows in self._bytes)
-        assert worlds is not None
-        return Snapshot(self.config, worlds, ledgers, memory)
+        worlds, ledgers, memory = self._bytes
+        return Snapshot(
+            self.config,
+            frozen_copy(worlds[part]),
+            None if ledgers is None else frozen_copy(ledgers[part]),
+            None if memory is None else frozen_copy(memory[part]),
+        )
 
     def restore(self, snapshot: Snapshot, index: int | None = None, seed: int | None = None) -> None:
         """Put worlds back: all of them, or one. A snapshot of one world can be put into all.
@@ -207,13 +214,14 @@ class Batch:
             shape = None if rows is None else (len(snapshot), rows.shape[1])
             if shape != (None if saved is None else saved.shape):
                 raise ValueError("the snapshot is laid out differently, as one of another version of Stockade may be")
-        seeds = read_seeds(seed, self.n)
+        seeds = None if seed is None else read_seeds(seed, self.n)
         for rows, saved in zip(self._bytes, snapshot.parts, strict=True):
             if rows is not None:
                 rows[part] = saved
-        inside = np.zeros(self.n, np.bool_)
-        inside[part] = True
-        self._seed(seeds.values, seeds.given & inside)
+        if seeds is not None:
+            inside = np.zeros(self.n, np.bool_)
+            inside[part] = True
+            self._seed(seeds.values, inside)
 
     def _one(self, index: int) -> slice:
         if not 0 <= index < self.n:

@@ -15,6 +15,13 @@ def rows_of_bytes(records: np.ndarray) -> np.ndarray:
     return records.view(np.uint8).reshape(len(records), records.dtype.itemsize)
 
 
+def frozen_copy(rows: np.ndarray) -> np.ndarray:
+    """A copy that nobody can change."""
+    copy = rows.copy()
+    copy.setflags(write=False)
+    return copy
+
+
 @dataclass(frozen=True, eq=False)
 class Snapshot:
     """Worlds at one moment, streams of chance included, for any worlds of the same configuration.
@@ -31,15 +38,9 @@ class Snapshot:
     ledgers: np.ndarray | None
     memory: np.ndarray | None = None
 
-    def __post_init__(self) -> None:
-        """Nobody changes a snapshot."""
-        for part in self.parts:
-            if part is not None:
-                part.flags.writeable = False
-
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles and copies are made by the constructor, so that nobody changes them either."""
-        return Snapshot, (self.config, *self.parts)
+        """Pickles and copies are frozen too."""
+        return _frozen_snapshot, (self.config, *self.parts)
 
     @property
     def parts(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
@@ -62,3 +63,10 @@ class Snapshot:
 
     def _key(self) -> tuple[WorldConfig, tuple[bytes | None, ...]]:
         return self.config, tuple(None if part is None else part.tobytes() for part in self.parts)
+
+
+def _frozen_snapshot(config: WorldConfig, *parts: np.ndarray | None) -> Snapshot:
+    for part in parts:
+        if part is not None:
+            part.setflags(write=False)
+    return Snapshot(config, *parts)  # type: ignore[arg-type]
