@@ -17,7 +17,7 @@ search: $(VENV)/installed-run ## set up and run the demonstration
 	$(RUN) examples/demo.py
 
 test: lint ## set up and run every check: ruff, mypy, pytest without the slow tests
-	$(RUN) -m pytest $(PYTEST_ARGS)
+	$(RUN) -m pytest -n auto $(PYTEST_ARGS)
 
 test-slow: $(VENV)/installed-dev ## the slow tests only
 	$(RUN) -m pytest -m slow $(PYTEST_ARGS)
