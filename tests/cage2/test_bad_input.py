@@ -86,7 +86,7 @@ def test_a_number_of_threads_that_is_none_is_named(threads):
 
 
 def test_an_unknown_backend_is_named_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"'gpu'.*'native', 'serial', 'pipes', 'shared_memory', 'async', 'ray'"):
+    with pytest.raises(ValueError, match=r"'gpu'.*'native', 'serial', 'pipes', 'shared_memory', 'async'"):
         stockade.make_vec(2, backend="gpu")
 
 
