@@ -144,10 +144,13 @@ def test_death_in_a_call_is_an_error_and_the_next_step_restarts(backend):
         assert truncated.tolist() == infos["worker_restarted"].tolist() == [True, True, False, False]
 
 
-def pump(envs, turns):
-    """The asynchronous way; returns how often each environment came, and whose episodes were marked."""
+def pump(envs, enough):
+    """The asynchronous way, until everybody came so often; returns how often, and whose episodes were marked.
+
+    On a busy machine a worker may get no time while the others take hundreds of turns.
+    """
     seen, marked = np.zeros(envs.num_envs, int), set()
-    for _ in range(turns):
+    while seen.min() < enough:
         *_, infos = envs.recv()
         ids = infos["env_id"]
         seen[ids] += 1
@@ -167,10 +170,9 @@ def test_async_restart_goes_on():
     with make_vector("async", env_with(Fault("kill", step=3, seed=102)), 4, workers=2, batch_size=2, restart=1) as envs:
         assert isinstance(envs, AsyncPoolVectorEnv)
         envs.async_reset(seed=100)
-        seen, marked = pump(envs, 200)
+        _, marked = pump(envs, 20)
         assert envs.restarts == 1
         assert marked == {2, 3}
-        assert seen.min() > 10
 
 
 def test_async_death_while_all_results_are_in_hand():
