@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import json as jsonlib
+import multiprocessing
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -115,6 +116,30 @@ def _stable_baselines(kind: str, factory: Factory, n: int) -> Iterator[Turn]:
         envs.close()
 
 
+@contextmanager
+def _ceiling(factory: Factory, n: int) -> Iterator[Turn]:
+    """No vector environment at all: a process a core steps its share a few times over, and only then reports."""
+    cores, times = available_cores(), 5
+    shares = [(factory, n // cores, times)] * cores
+    with multiprocessing.get_context("fork").Pool(cores) as pool:
+        pool.starmap(_step_alone, shares, chunksize=1)
+        yield lambda: sum(pool.starmap(_step_alone, shares, chunksize=1))
+
+
+_alone: dict[Factory, gymnasium.Env[Any, Any]] = {}
+"""Of a process of `_ceiling`: its environment."""
+
+
+def _step_alone(factory: Factory, n: int, times: int) -> int:
+    if not _alone:
+        _alone[factory] = factory()
+    environment = next(iter(_alone.values()))
+    environment.reset(seed=0)
+    for _ in range(n * times):
+        environment.step(np.int64(0))
+    return n * times
+
+
 def _step(envs: Any, actions: Any, n: int) -> int:
     envs.step(actions)
     return n
@@ -210,6 +235,7 @@ class VectorBench:
         for seconds, name in ((100e-6, "100 microseconds"), (REFERENCE_STEP, "2.2 ms")):
             factory = functools.partial(SyntheticEnv, step_seconds=seconds, fixed_length=True)
             cases = {
+                "processes without a vector environment": _ceiling(factory, n),
                 **_peers(factory, n, processes=True),
                 "serial": _ours("serial", factory, n),
                 "pipes": _ours("pipes", factory, n),
