@@ -11,7 +11,6 @@ import importlib
 import importlib.util
 import json as jsonlib
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,7 @@ import numba
 import numpy as np
 from tqdm import tqdm
 
+from stockade.bench.figures import Figure, figure_of
 from stockade.bench.stamp import describe, machine_stamp
 from stockade.cage2 import kernel
 from stockade.cage2.actions import N_ACTIONS
@@ -45,21 +45,6 @@ import stockade
 envs = stockade.make_vec(8); envs.reset(seed=0); envs.step(envs.action_space.sample())
 print(time.perf_counter() - begin)
 """
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One line of the result: median and range of the rounds."""
-
-    what: str
-    value: float
-    unit: str
-    low: float
-    high: float
-
-
-def _figure(what: str, rounds: list[float], unit: str) -> Figure:
-    return Figure(what, statistics.median(rounds), unit, min(rounds), max(rounds))
 
 
 class Runner:
@@ -145,13 +130,13 @@ class KernelBench:
             if model is not None:
                 cases[f"{red}, slow model"] = model
         measured = self._in_turns(cases)
-        figures = [_figure(name, [r / 1e6 for r in rounds], "million steps/s") for name, rounds in measured.items()]
+        figures = [figure_of(name, [r / 1e6 for r in rounds], "million steps/s") for name, rounds in measured.items()]
         for red in ("bline", "meander"):
             one, two = measured[f"{red}, fast, 1 thread"], measured[f"{red}, fast, 2 threads"]
-            figures.append(_figure(f"{red}, 2 threads to 1", _ratios(two, one), "times"))
+            figures.append(figure_of(f"{red}, 2 threads to 1", _ratios(two, one), "times"))
             if f"{red}, slow model" in measured:
                 figures.append(
-                    _figure(f"{red}, fast to slow model", _ratios(one, measured[f"{red}, slow model"]), "times")
+                    figure_of(f"{red}, fast to slow model", _ratios(one, measured[f"{red}, slow model"]), "times")
                 )
         if not any("slow model" in name for name in measured):
             print("the slow model is in tests/oracle: run this in a checkout to compare with it")
@@ -164,7 +149,7 @@ class KernelBench:
                 "one environment, info=False": lambda: _env_rate(info=False, episodes=self._few(100)),
             }
         )
-        return [_figure(name, [r / 1e3 for r in rounds], "thousand steps/s") for name, rounds in measured.items()]
+        return [figure_of(name, [r / 1e3 for r in rounds], "thousand steps/s") for name, rounds in measured.items()]
 
     def _few(self, count: int) -> int:
         return count // 5 if self.quick else count
@@ -182,8 +167,8 @@ class KernelBench:
         rates = [self.n_envs / microseconds for microseconds in measured["step"]]
         extra = [100 * ratio for ratio in _ratios(measured["look"], measured["step"])]
         return [
-            _figure(f"vector environment, n={self.n_envs}", rates, "million steps/s"),
-            _figure("true_state() each step adds", extra, "%"),
+            figure_of(f"vector environment, n={self.n_envs}", rates, "million steps/s"),
+            figure_of("true_state() each step adds", extra, "%"),
         ]
 
     def _snapshot(self) -> list[Figure]:
@@ -199,10 +184,10 @@ class KernelBench:
                     "put": functools.partial(_microseconds, functools.partial(batch.restore, saved, 3)),
                 }
             )
-            figures.append(_figure(f"snapshot of one world, {chance}", rounds["take"], "microseconds"))
-            figures.append(_figure(f"restore of one world, {chance}", rounds["put"], "microseconds"))
+            figures.append(figure_of(f"snapshot of one world, {chance}", rounds["take"], "microseconds"))
+            figures.append(figure_of(f"restore of one world, {chance}", rounds["put"], "microseconds"))
         for chance, size in (("fast", WORLD.itemsize), ("cyborg", WORLD.itemsize + ledger_dtype(HORIZON).itemsize)):
-            figures.append(_figure(f"memory of a world, {chance}", [float(size)], "bytes"))
+            figures.append(figure_of(f"memory of a world, {chance}", [float(size)], "bytes"))
         return figures
 
     def _scaling(self) -> list[Figure]:
@@ -210,14 +195,14 @@ class KernelBench:
         for n in (1_000, 10_000, 100_000) if self.quick else (1_000, 10_000, 100_000, 1_000_000):
             runner = Runner(WorldConfig("bline", HORIZON), n, 1, max(5, 1_000_000 // n))
             rounds = [1e9 / runner.round() for _ in range(3)]
-            figures.append(_figure(f"a step of a world, n={n:,}", rounds, "nanoseconds"))
+            figures.append(figure_of(f"a step of a world, n={n:,}", rounds, "nanoseconds"))
         return figures
 
     def _start(self) -> list[Figure]:
-        figures = [_figure("start with compiled code cached", [_start_seconds(None) for _ in range(3)], "seconds")]
+        figures = [figure_of("start with compiled code cached", [_start_seconds(None) for _ in range(3)], "seconds")]
         if not self.quick:
             with tempfile.TemporaryDirectory() as empty:
-                figures.append(_figure("first start, compiling", [_start_seconds(empty)], "seconds"))
+                figures.append(figure_of("first start, compiling", [_start_seconds(empty)], "seconds"))
         return figures
 
 

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from stockade.cage2.batch import available_cores
+from stockade.cores import available_cores
 
 _PACKAGES = ("stockade", "numpy", "numba", "gymnasium", "torch", "stable-baselines3", "ray")
 

@@ -9,32 +9,17 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import json as jsonlib
-import statistics
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from stockade.bench.figures import figure_of
 from stockade.bench.stamp import describe, machine_stamp
 from stockade.learn.config import PPOConfig, TrainConfig
 
 if TYPE_CHECKING:
     from stockade.learn.ppo import PPO
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One line of the result: median and range of the rounds."""
-
-    what: str
-    value: float
-    unit: str
-    low: float
-    high: float
-
-
-def _figure(what: str, rounds: list[float], unit: str) -> Figure:
-    return Figure(what, statistics.median(rounds), unit, min(rounds), max(rounds))
 
 
 @dataclass(frozen=True)
@@ -72,15 +57,15 @@ class TrainBench:
         for _ in range(self.rounds):
             for name, case in cases.items():
                 rates[name].append(case.round())
-        figures = [_figure(f"episodes, {name}", rounds, "a second") for name, rounds in rates.items()]
+        figures = [figure_of(f"episodes, {name}", rounds, "a second") for name, rounds in rates.items()]
         ours = rates["2 threads"]
         if "Stable-Baselines3" in rates:
             ratios = [a / b for a, b in zip(ours, rates["Stable-Baselines3"], strict=True)]
-            figures.append(_figure("ours, 2 threads, to Stable-Baselines3", ratios, "times"))
-        figures.append(_figure("100,000 episodes take", [100_000 / rate / 60 for rate in ours], "minutes"))
+            figures.append(figure_of("ours, 2 threads, to Stable-Baselines3", ratios, "times"))
+        figures.append(figure_of("100,000 episodes take", [100_000 / rate / 60 for rate in ours], "minutes"))
         for name in ("2 threads", "1 thread"):
             figures += [
-                _figure(f"{name}: {phase}", rounds, "ms an iteration") for phase, rounds in cases[name].phases.items()
+                figure_of(f"{name}: {phase}", rounds, "ms an iteration") for phase, rounds in cases[name].phases.items()
             ]
         print(describe(stamp))
         print(

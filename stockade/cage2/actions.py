@@ -41,11 +41,6 @@ def action_index(name: str, host: str | None = None) -> int:
     return ACTION_NAMES.index(full)
 
 
-def restore_of(host: int) -> int:
-    """Number of the action that restores a host."""
-    return 2 + RESTORE * N_HOSTS + host
-
-
 def _can_ever_succeed(action: int) -> bool:
     kind, host = int(ACTION_KIND[action]), int(ACTION_HOST[action])
     if not FIRST_DECOY <= kind < RESTORE:

@@ -23,14 +23,10 @@ from stockade.cage2.seeds import Seeds, read_seeds
 from stockade.cage2.snapshot import Snapshot, frozen_copy, rows_of_bytes
 from stockade.cage2.state import INITIAL, OBS_SIZE, WORLD, ledger_dtype
 from stockade.cage2.truth import TrueState
+from stockade.cores import available_cores
 
 #: Worlds a thread should have at least; below that, waking it costs more than it does.
 WORLDS_PER_THREAD = 2048
-
-
-def available_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Batch:

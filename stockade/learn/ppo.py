@@ -24,9 +24,9 @@ import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from stockade.cage2.batch import available_cores
 from stockade.cage2.snapshot import Snapshot
 from stockade.cage2.vector import NativeVectorEnv
+from stockade.cores import available_cores
 from stockade.learn.config import PPOConfig
 from stockade.learn.kernels import GOING_ON, STATS, TERMINATED, TRUNCATED, advantages, draw, loss_head
 from stockade.learn.policy import Architecture, Policy, Workspace

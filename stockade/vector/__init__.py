@@ -14,6 +14,7 @@ Example:
     ((4, 52), (4,))
 """
 
+from stockade.cores import available_cores
 from stockade.vector.async_pool import AsyncPoolVectorEnv
 from stockade.vector.base import BaseVectorEnv, VectorSnapshot
 from stockade.vector.check import CheckReport, check_vector_env
@@ -32,7 +33,6 @@ from stockade.vector.errors import (
     WorkerStartError,
     WorkerTimeoutError,
 )
-from stockade.vector.machine import available_cores
 from stockade.vector.make import BACKENDS, make_vector
 from stockade.vector.pipes import PipesVectorEnv
 from stockade.vector.serial import SerialVectorEnv

@@ -25,18 +25,6 @@ _CGROUP = Path("/sys/fs/cgroup")
 _PR_SET_PDEATHSIG = 1
 
 
-def available_cores() -> int:
-    """The cores this process may use: CPU affinity and the cgroup's quota respected, at least one."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota, period = (_CGROUP / "cpu.max").read_text().split()
-        if quota != "max":
-            cores = min(cores, round(int(quota) / int(period)))
-    except (OSError, ValueError):
-        return cores
-    return max(cores, 1)
-
-
 def available_memory() -> int | None:
     """Bytes that can still be allocated: the machine's and the cgroup's limit respected. None if unknown."""
     found = []

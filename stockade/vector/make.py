@@ -8,10 +8,10 @@ from typing import Any
 import gymnasium
 from gymnasium.vector import AutoresetMode
 
+from stockade.cores import available_cores
 from stockade.vector.async_pool import AsyncPoolVectorEnv
 from stockade.vector.base import BaseVectorEnv
 from stockade.vector.description import SliceConfig, TruthRule
-from stockade.vector.machine import available_cores
 from stockade.vector.pipes import PipesVectorEnv
 from stockade.vector.process import PoolConfig, StartMethod
 from stockade.vector.serial import SerialVectorEnv

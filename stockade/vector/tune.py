@@ -9,9 +9,9 @@ from typing import Any
 
 import gymnasium
 
+from stockade.cores import available_cores
 from stockade.vector.async_pool import AsyncPoolVectorEnv
 from stockade.vector.base import BaseVectorEnv
-from stockade.vector.machine import available_cores
 from stockade.vector.make import make_vector
 
 
