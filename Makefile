@@ -13,8 +13,8 @@ RUN := $(VENV)/bin/python
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-search: $(VENV)/installed-run ## set up and run the demonstration
-	$(RUN) examples/demo.py
+search: $(VENV)/installed-run ## set up and run a small workflow search: about a minute
+	$(VENV)/bin/stockade search --max-steps 30 --total-episodes 48000 --min-episodes 6000 --max-episodes 9000
 
 test: lint ## set up and run every check: ruff, mypy, pytest without the slow tests
 	$(RUN) -m pytest -n auto $(PYTEST_ARGS)
@@ -44,7 +44,7 @@ $(VENV)/bin/pip:
 
 $(VENV)/installed-run: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	@echo "Setting up $(VENV): once, a minute or so."
-	$(RUN) -m pip install --disable-pip-version-check -q -c constraints.txt -e .
+	$(RUN) -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[train,plots]'
 	@touch $@
 
 $(VENV)/installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/pip

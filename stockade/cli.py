@@ -18,8 +18,11 @@ from stockade.bench.vector_overhead import VectorBench
 from stockade.cage2.verify import find_traces, verify_file
 from stockade.errors import InputError
 from stockade.learn.config import TrainConfig
-from stockade.learn.evaluate import EvaluateConfig
 from stockade.learn.runs import RunsConfig
+from stockade.report import draw_search
+from stockade.workflow.config import SearchConfig
+from stockade.workflow.engine import WorkflowError
+from stockade.workflow.evaluation import Evaluate
 
 
 def _check_writable(path: Path | None) -> None:
@@ -82,7 +85,8 @@ class Bench:
 Command = (
     Annotated[Verify, tyro.conf.subcommand("verify")]
     | Annotated[TrainConfig, tyro.conf.subcommand("train")]
-    | Annotated[EvaluateConfig, tyro.conf.subcommand("evaluate")]
+    | Annotated[SearchConfig, tyro.conf.subcommand("search")]
+    | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[RunsConfig, tyro.conf.subcommand("runs")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
 )
@@ -92,13 +96,16 @@ def main(arguments: list[str] | None = None) -> None:
     """Entry point. Exit codes: 0 fine, 1 the answer is no, 2 the input cannot be used, 130 interrupted."""
     try:
         command = tyro.cli(Command, args=arguments, prog="stockade", description=__doc__)
-        code = command.run()
+        code = command.run(draw_search) if isinstance(command, SearchConfig) else command.run()
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except (InputError, OSError) as error:
         print(f"stockade: {error}", file=sys.stderr)
         code = 2
+    except WorkflowError as error:
+        print("\n".join([f"stockade: {error}", *getattr(error, "__notes__", [])]), file=sys.stderr)
+        code = 1
     except KeyboardInterrupt:
         print("stockade: interrupted", file=sys.stderr)
         code = 130

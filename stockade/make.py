@@ -13,7 +13,7 @@ from stockade.cage2.config import WorldConfig
 from stockade.cage2.env import CAGE2Env
 from stockade.cage2.vector import NativeVectorEnv
 
-BACKENDS = ("native", "serial", "pipes", "shared_memory", "async")
+BACKENDS = ("native", "serial", "pipes", "shared_memory", "async", "ray")
 ENV_ID = "stockade/CAGE2-v0"
 #: Options of the built-in world; what make_vec gets beside them goes to the backend.
 _WORLD_OPTIONS = (
@@ -46,7 +46,7 @@ def make_vec(
     Args:
         n_envs: how many.
         backend: `native` (the built-in world, compiled), or for any environment `serial`, `pipes`, `shared_memory`,
-            `async`.
+            `async`, `ray`. Actors of `ray` hold the built-in world as compiled batches too.
         env: a function that makes a Gymnasium environment, for every backend but `native`; default the built-in world.
         options: of the built-in world (red, horizon, rules, chance, green, obs, obs_dtype, info, action_mask,
             render_mode) and of the backend (autoreset_mode, copy, and for native threads; see docs/backends.md).
@@ -64,10 +64,15 @@ def make_vec(
 
     if env is not None:
         return make_vector(backend, env, n_envs, **options)
+    WorldConfig(**{name: world[name] for name in world if name in _CONFIG_OPTIONS})  # a bad value is refused here
+    world = {"info": False, **world}
+    if backend == "ray":
+        from stockade.vector.native_slice import NativeFactory
+
+        return make_vector(backend, NativeFactory(world), n_envs, **options)
     if backend != "serial":  # else every worker would load the compiled kernels anew
         options.setdefault("preload", (f"stockade.cage2.preload_{world.get('chance', 'fast')}",))
-    WorldConfig(**{name: world[name] for name in world if name in _CONFIG_OPTIONS})  # a bad value is refused here
-    return make_vector(backend, functools.partial(make, **{"info": False, **world}), n_envs, **options)
+    return make_vector(backend, functools.partial(make, **world), n_envs, **options)
 
 
 def register() -> None:

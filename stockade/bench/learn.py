@@ -70,12 +70,11 @@ class LearnBench:
         return float(np.mean(returns[-LAST:]))
 
     def _theirs(self, ppo: PPOConfig, seed: int) -> float:
-        from stockade.bench.sb3_env import NativeSB3Env, make_sb3
+        from stockade.bench.sb3_ppo import make_sb3_ppo
 
-        env = NativeSB3Env(self.n_envs, self.obs, ppo.reward_scale, self.red_agent)
-        model = make_sb3(env, ppo, seed)
+        model = make_sb3_ppo(ppo, self.n_envs, seed, window=LAST, obs=self.obs, red=self.red_agent)
         model.learn(100 * self.episodes)
-        return float(np.mean(env.episode_returns[-LAST:]))
+        return float(np.mean([episode["r"] for episode in model.ep_info_buffer or ()]))
 
 
 def _interval(means: list[float]) -> float:

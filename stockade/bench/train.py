@@ -112,11 +112,11 @@ class _Theirs:
     """Stable-Baselines3's PPO on the native world."""
 
     def __init__(self, bench: TrainBench, ppo: PPOConfig) -> None:
-        from stockade.bench.sb3_env import NativeSB3Env, make_sb3
+        from stockade.bench.sb3_ppo import make_sb3_ppo
 
         self._batch = bench.n_envs * ppo.update_steps
         self._rounds_steps = self._batch * max(1, bench.iterations // 4)
-        self._model = make_sb3(NativeSB3Env(bench.n_envs, bench.obs, ppo.reward_scale), ppo, seed=0)
+        self._model = make_sb3_ppo(ppo, bench.n_envs, seed=0, obs=bench.obs)
         self._model.learn(self._batch)
 
     def round(self) -> float:

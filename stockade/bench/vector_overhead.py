@@ -119,7 +119,7 @@ def _stable_baselines(kind: str, factory: Factory, n: int) -> Iterator[Turn]:
 @contextmanager
 def _ceiling(factory: Factory, n: int) -> Iterator[Turn]:
     """No vector environment at all: a process a core steps its share a few times over, and only then reports."""
-    cores, times = available_cores(), 5
+    cores, times = available_cores(), 20
     shares = [(factory, n // cores, times)] * cores
     with multiprocessing.get_context("fork").Pool(cores) as pool:
         pool.starmap(_step_alone, shares, chunksize=1)
@@ -254,11 +254,13 @@ class VectorBench:
             "async, batch n/2": _ours("async", factory, n, batch_size=n // 2),
             "async, batch n/4": _ours("async", factory, n, batch_size=n // 4),
         }
-        yield from self._efficiencies("Efficiency: lognormal steps, mean 2.2 ms, sigma 1, n=64", cases, REFERENCE_STEP)
+        part = "Efficiency: lognormal steps, mean 2.2 ms, sigma 1, n=64"
+        # In a second the mean of the steps drawn is still 4 % off, in five 2 %.
+        yield from self._efficiencies(part, cases, REFERENCE_STEP, longer=5)
 
-    def _efficiencies(self, part: str, cases: dict[str, Any], seconds: float) -> Iterator[Figure]:
+    def _efficiencies(self, part: str, cases: dict[str, Any], seconds: float, longer: int = 1) -> Iterator[Figure]:
         limit = available_cores() / seconds
-        for name, rounds in self._in_turns(cases).items():
+        for name, rounds in self._in_turns(cases, longer).items():
             yield _figure(part, name, [rate / limit for rate in rounds], "of the cores")
 
     def _true_states(self) -> Iterator[Figure]:
@@ -292,9 +294,9 @@ class VectorBench:
         yield _figure(f"{n} workers, forkserver", "start", starts, "s")
         yield _figure(f"{n} workers, forkserver", "close", closes, "s")
 
-    def _in_turns(self, cases: dict[str, Any], more: int = 1) -> dict[str, list[float]]:
+    def _in_turns(self, cases: dict[str, Any], longer: int = 1, more: int = 1) -> dict[str, list[float]]:
         """Steps a second of each case in each round. All are open at once, so that a busy minute hits all alike."""
-        seconds = self.seconds / 5 if self.quick else self.seconds
+        seconds = longer * (self.seconds / 5 if self.quick else self.seconds)
         rates: dict[str, list[float]] = {name: [] for name in cases}
         with ExitStack() as stack:
             turns = {name: stack.enter_context(case) for name, case in cases.items()}

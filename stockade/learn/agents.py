@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from stockade.errors import InputError
 from stockade.learn.config import needs_training_packages
 
 if TYPE_CHECKING:
+    from stockade.learn.checkpoint import Checkpoint
     from stockade.learn.policy import Policy
 
 #: Policies in the package: `<name>.json` and its arrays, checkpoints like any other.
@@ -25,13 +27,20 @@ class Agent:
         policy: the network.
         obs: what it sees, `bits` or `memory`.
         greedy: always take the likeliest action instead of drawing one.
+        told: what it is told beside the observation, the same at every step, for instance the order of a workflow.
+        card: what else was saved with it.
     """
 
-    def __init__(self, policy: Policy, obs: str, greedy: bool = False) -> None:
-        self.policy, self.obs, self.greedy = policy, obs, greedy
+    def __init__(
+        self, policy: Policy, obs: str, greedy: bool = False, told: np.ndarray | None = None,
+        card: dict[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.policy, self.obs, self.greedy, self.told, self.card = policy, obs, greedy, told, card or {}
 
     def act(self, observations: np.ndarray, generator: np.random.Generator) -> np.ndarray:
         """(n,) int64 for (n, size) observations."""
+        if self.told is not None:
+            observations = np.hstack([observations, np.tile(self.told, (len(observations), 1))])
         return self.policy.act(observations, None if self.greedy else generator)
 
 
@@ -40,7 +49,7 @@ def load(name: str, runs: Path = Path("runs"), *, greedy: bool = False, last: bo
 
     Args:
         name: a baseline (`sleep`, `random`, `react-remove`, `react-restore`, `greedy`), a shipped policy, the name of a
-            run, or a run's folder.
+            training run or of a search (whose best policy is taken), its folder, or a policy's file in a search.
         runs: folder of all runs.
         greedy: play the likeliest action; for trained policies only.
         last: take a run's last checkpoint instead of its best.
@@ -50,7 +59,6 @@ def load(name: str, runs: Path = Path("runs"), *, greedy: bool = False, last: bo
     try:
         import torch
 
-        from stockade.learn.checkpoint import CheckpointFolder
         from stockade.learn.checkpoint import load as load_checkpoint
         from stockade.learn.policy import Architecture, Policy
     except ModuleNotFoundError as error:
@@ -59,14 +67,31 @@ def load(name: str, runs: Path = Path("runs"), *, greedy: bool = False, last: bo
     if (SHIPPED / f"{name}.json").exists():
         checkpoint = load_checkpoint(SHIPPED / name)
     else:
-        folder = next((f for f in (runs / name, Path(name)) if (f / "checkpoints").is_dir()), None)
-        if folder is None:
-            raise InputError(f"{name!r} is neither a baseline ({', '.join(BASELINES)}), nor a run in {runs}, nor the "
-                             "folder of a run")  # fmt: skip
-        checkpoints = CheckpointFolder(folder / "checkpoints")
-        checkpoint = checkpoints.load_last() if last else checkpoints.load_best()
+        checkpoint = _find(name, runs, last)
     torch.set_num_threads(1)  # products as small as these are slower on several
     policy = Policy(Architecture.from_json(checkpoint.rest["architecture"]))
     prefix = "policy."
     policy.load_weights({k.removeprefix(prefix): v for k, v in checkpoint.arrays.items() if k.startswith(prefix)})
-    return Agent(policy, checkpoint.rest["obs"], greedy)
+    told = np.array(checkpoint.rest["told"], np.uint8) if "told" in checkpoint.rest else None
+    return Agent(policy, checkpoint.rest["obs"], greedy, told, checkpoint.rest)
+
+
+def _find(name: str, runs: Path, last: bool) -> Checkpoint:
+    """The checkpoint of a run, of a search's best workflow, or of a file."""
+    from stockade.learn.checkpoint import CheckpointFolder
+    from stockade.learn.checkpoint import load as load_checkpoint
+
+    for folder in (runs / name, Path(name)):
+        if (folder / "checkpoints").is_dir():
+            checkpoints = CheckpointFolder(folder / "checkpoints")
+            return checkpoints.load_last() if last else checkpoints.load_best()
+        if (folder / "summary.json").exists():
+            best = json.loads((folder / "summary.json").read_text())["best"]
+            if best is None:
+                raise InputError(f"no workflow of the search {folder} complied, so it has no best policy; name one of "
+                                 f"its files in {folder / 'policies'}")  # fmt: skip
+            return load_checkpoint((folder / best["policy"]).with_suffix(""))
+        if folder.suffix == ".json" and folder.is_file():
+            return load_checkpoint(folder.with_suffix(""))
+    raise InputError(f"{name!r} is neither a baseline ({', '.join(BASELINES)}), nor a run or search in {runs}, nor the "
+                     "folder of one, nor the file of a policy")  # fmt: skip

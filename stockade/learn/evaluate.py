@@ -126,7 +126,8 @@ class EvaluateConfig:
     """Play the challenge's protocol and print the result beside the published scores."""
 
     policy: tyro.conf.Positional[str]
-    """sleep, random, react-remove, react-restore, greedy, a shipped policy, or a run: its name or folder."""
+    """sleep, random, react-remove, react-restore, greedy, a shipped policy, a run or a search: its name or folder, or
+    the file of a policy in a search."""
     episodes: Annotated[int, tyro.conf.arg(aliases=["--n-eval-episodes"])] = 1000
     """Episodes of each cell."""
     rules: Literal["current", "leaderboard"] = "current"
@@ -158,8 +159,10 @@ class EvaluateConfig:
 
     def run(self) -> int:
         """Play, print, write."""
-        results = evaluate(self, load(self.policy, self.runs, greedy=self.greedy, last=self.last))
+        policy = load(self.policy, self.runs, greedy=self.greedy, last=self.last)
+        results = evaluate(self, policy)
         print(table(self.policy, self.rules, results))
+        more = self.more(policy)
         if self.json is not None:
             settings = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(self).items() if k != "json"}
             content = {
@@ -168,9 +171,14 @@ class EvaluateConfig:
                 "total": sum(r.mean for r in results),
                 "total_interval": total_interval(results),
                 "cells": [asdict(r) for r in results],
+                **more,
             }
             self.json.write_text(jsonlib.dumps(content, indent=1) + "\n")
         return 0
+
+    def more(self, policy: BluePolicy) -> dict[str, Any]:
+        """What else there is to say of a policy: printed here, and returned for the JSON file."""
+        return {}
 
 
 def evaluate(config: EvaluateConfig, policy: BluePolicy) -> list[CellResult]:

@@ -48,6 +48,11 @@ class Architecture:
         return ("body",) if self.shared else ("actor", "critic")
 
     @property
+    def kernel_shape(self) -> tuple[tuple[int, int, int], np.ndarray]:
+        """What `kernels.look` has to know."""
+        return (self.n_logits, int(self.shared), int(self.activation == "tanh")), np.array(self.hidden, np.int64)
+
+    @property
     def n_logits(self) -> int:
         """Columns of the policy's head: the actions, and padding that stays zero."""
         return -(-len(self.actions) // _LANES) * _LANES

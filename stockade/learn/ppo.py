@@ -28,7 +28,7 @@ from stockade.cage2.snapshot import Snapshot
 from stockade.cage2.vector import NativeVectorEnv
 from stockade.cores import available_cores
 from stockade.learn.config import PPOConfig
-from stockade.learn.kernels import GOING_ON, STATS, TERMINATED, TRUNCATED, advantages, draw, loss_head
+from stockade.learn.kernels import GOING_ON, STATS, TERMINATED, TRUNCATED, advantages, draw, look, loss_head
 from stockade.learn.policy import Architecture, Policy, Workspace
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
@@ -80,7 +80,10 @@ class Lane:
         """Begin the episodes."""
         self.envs, self.columns, self.policy, self.rollout = envs, columns, policy, rollout
         self.chance = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, columns.start])))
-        self._work = Workspace(policy, envs.num_envs)
+        self._shape = policy.architecture.kernel_shape
+        hidden = policy.architecture.hidden
+        self._layers = np.empty((2, len(hidden), envs.num_envs, max(hidden)), np.float32)
+        self._logits = np.empty((envs.num_envs, policy.architecture.n_logits), np.float32)
         self.begin(int(np.random.SeedSequence(seed).generate_state(1)[0]) + columns.start)
 
     def begin(self, seed: int) -> None:
@@ -100,10 +103,9 @@ class Lane:
         clock = time.perf_counter()
         for t in range(steps):
             r.obs[t, columns] = self.obs
-            logits, values = self._work.forward(torch.from_numpy(self.obs))
+            self._look(r.values[t, columns])
             actions = r.actions[t, columns]
-            draw(logits.numpy(), n_actions, uniforms[t], actions, r.log_probs[t, columns])
-            r.values[t, columns] = values.numpy()
+            draw(self._logits, n_actions, uniforms[t], actions, r.log_probs[t, columns])
             clock, before = time.perf_counter(), clock
             policy += clock - before
             obs, reward, terminated, truncated, _ = self.envs.step(self.policy.actions[actions])
@@ -120,8 +122,12 @@ class Lane:
                 self.returns[self.dead] = self.lengths[self.dead] = 0
             clock, before = time.perf_counter(), clock
             world += clock - before
-        r.values[steps, columns] = self._work.forward(torch.from_numpy(self.obs))[1].numpy()
+        self._look(r.values[steps, columns])
         return returns, lengths, world, policy + time.perf_counter() - clock
+
+    def _look(self, values: np.ndarray) -> None:
+        """Logits and values of the present observations."""
+        look(self.obs, self.policy.flat.numpy(), *self._shape, self._layers, self._logits, values[:, None])
 
 
 class PPO:
@@ -148,6 +154,7 @@ class PPO:
         horizon_is_end: bool | None = None,
     ) -> None:
         _check_envs(envs)
+        torch.set_num_threads(1)  # before the first weights: they too would depend on the number of threads
         self.config = config
         self.horizon_is_end = config.time_limit == "terminal" if horizon_is_end is None else horizon_is_end
         n_inputs = math.prod(envs[0].single_observation_space.shape or ())
@@ -165,7 +172,6 @@ class PPO:
         self._shards = [Workspace(self.policy, -(-rows // config.shards)) for _ in range(config.shards)]
         self._gathered = [torch.from_numpy(np.zeros((w.rows, n_inputs), self.rollout.obs.dtype)) for w in self._shards]
         threads = config.threads or min(config.shards, available_cores())
-        torch.set_num_threads(1)
         self._pool = ThreadPoolExecutor(threads - 1, "learner", torch.set_num_threads, (1,)) if threads > 1 else None
         self.iteration = self.episodes = self.steps = 0
         self._seed = seed
@@ -173,7 +179,19 @@ class PPO:
     # ------------------------------------------------------------------------------------------------ one iteration
     def iterate(self, progress: float) -> Iteration:
         """Collect, estimate, update. `progress` from 0 to 1 is how far along the schedules are."""
-        result = self._collect()
+        result = self.collect()
+        self.improve(result, progress)
+        return result
+
+    def collect(self) -> Iteration:
+        """Play `update_steps` steps in every environment by the policy as it is."""
+        result = self._play()
+        self.episodes += len(result.returns)
+        self.steps += int((~self.rollout.dead).sum())
+        return result
+
+    def improve(self, result: Iteration, progress: float) -> None:
+        """Learn from what was collected; adds to its `stats` and `seconds`."""
         clock = time.perf_counter()
         explained = self._estimate()
         result.seconds["advantage"] = time.perf_counter() - clock
@@ -186,11 +204,8 @@ class PPO:
         result.stats |= {"explained_variance": explained, "learning_rate": learning_rate,
                          "entropy_weight": entropy_weight}  # fmt: skip
         self.iteration += 1
-        self.episodes += len(result.returns)
-        self.steps += int((~self.rollout.dead).sum())
-        return result
 
-    def _collect(self) -> Iteration:
+    def _play(self) -> Iteration:
         scale = self.config.reward_scale
         done = self._in_parallel([partial(lane.collect, scale) for lane in self.lanes])
         returns = np.array([x for one in done for x in one[0]])

@@ -29,6 +29,9 @@ from stockade.vector.rings import STEP_ALL
 
 IDLE, SENT, READY = range(3)
 
+_SHORTEST_NAP, _LONGEST_NAP = 0.0003, 0.02
+"""Seconds. Shorter ones cost what they save; longer ones would keep a death unnoticed."""
+
 
 class AsyncPoolVectorEnv(ProcessVectorEnv):
     """Environments in worker processes, returned as they become ready.
@@ -65,6 +68,7 @@ class AsyncPoolVectorEnv(ProcessVectorEnv):
         self._expected = [0] * n_envs
         self._worker_of = [worker.index for worker in self._pool.workers for _ in worker.env_ids]
         self._ready: deque[int] = deque()
+        self._pace = 0.0  # seconds between two results, of late
         self._infos: dict[int, dict[str, Any]] = {}
         self._failures: list[Failure] = []
         self._pending_resets: dict[int, tuple[int | None, dict[str, Any] | None]] = {}
@@ -177,18 +181,32 @@ class AsyncPoolVectorEnv(ProcessVectorEnv):
     def _take_ready(self, size: int) -> list[int]:
         deadline = self._deadline()
         self._drain(0.0)
-        while len(self._ready) < size:
+        begin, ready = time.perf_counter(), len(self._ready)
+        while (missing := size - len(self._ready)) > 0:
             self._report_failures()
             remaining = None if deadline is None else deadline - time.monotonic()
             if remaining is not None and remaining <= 0:
                 self._give_up_waiting()
                 deadline = self._deadline()
-            elif self._drain(remaining):
+            elif self._nap(missing, remaining) or self._drain(remaining):
                 deadline = self._deadline()
+        if arrived := len(self._ready) - ready:
+            self._pace += 0.2 * ((time.perf_counter() - begin) / arrived - self._pace)
         self._report_failures()
         ids = [self._ready.popleft() for _ in range(size)]
         self._status[ids] = IDLE
         return ids
+
+    def _nap(self, missing: int, remaining: float | None) -> bool:
+        """Sleep for half the time that the missing results will take: being woken by each would cost a worker's core.
+
+        True if anything came meanwhile.
+        """
+        seconds = min(missing * self._pace / 2, _LONGEST_NAP)
+        if seconds < _SHORTEST_NAP or (remaining is not None and seconds > remaining):
+            return False
+        time.sleep(seconds)
+        return self._drain(0.0)
 
     def _drain(self, seconds: float | None) -> bool:
         """Take what has arrived, sleeping at most so long for something to do. True if anything happened."""

@@ -6,7 +6,7 @@ step(actions) -> checked -> action rows -> `_step_all()` of the backend -> rows 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -168,6 +168,24 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
                 f"got {len(values)}"
             )
         self._ask("set_attr", values, name)
+
+    def apply(self, function: Callable[[Any], Any], indices: Iterable[int] | None = None) -> list[Any]:
+        """Call `function(environment)` where the environments live, the others left alone.
+
+        Args:
+            function: sent to the workers by cloudpickle.
+            indices: of the environments, negative ones from the end; default all.
+
+        Returns:
+            Its values, in the order of `indices`.
+        """
+        places = list(range(self.num_envs))
+        order = places if indices is None else [places[index] for index in indices]
+        chosen = [False] * self.num_envs
+        for place in order:
+            chosen[place] = True
+        values = self._ask("apply", chosen, function).values
+        return [values[place] for place in order]
 
     def render(self) -> tuple[Any, ...] | None:
         """The rendered frame of every environment."""

@@ -14,10 +14,13 @@ from stockade.vector.base import BaseVectorEnv
 from stockade.vector.description import SliceConfig, TruthRule
 from stockade.vector.pipes import PipesVectorEnv
 from stockade.vector.process import PoolConfig, StartMethod
+from stockade.vector.ray_cluster import RayConfig
+from stockade.vector.ray_pool import RayVectorEnv
 from stockade.vector.serial import SerialVectorEnv
 from stockade.vector.shared_memory import SharedMemoryVectorEnv
 
 BACKENDS = ("serial", "pipes", "shared_memory", "async")
+"""Those that need nothing but this package. There is also `ray`, which needs Ray."""
 _MODES = {
     "next_step": AutoresetMode.NEXT_STEP,
     "same_step": AutoresetMode.SAME_STEP,
@@ -42,15 +45,18 @@ def make_vector(
     check_finite: bool = True,
     copy: bool = True,
     batch_size: int | None = None,
+    address: str | None = None,
+    start_timeout: float | None = 300.0,
+    actor_options: dict[str, Any] | None = None,
 ) -> BaseVectorEnv:
     """Run `n_envs` environments behind one `step`.
 
     Args:
-        backend: "serial", "pipes", "shared_memory" or "async"; docs/backends.md says which to take when.
+        backend: "serial", "pipes", "shared_memory", "async" or "ray"; docs/backends.md says which to take when.
         factory: makes one environment; lambdas and classes of a notebook are fine.
         n_envs: how many environments.
-        workers: worker processes; default the cores that this process may use. `workers=n_envs` gives each environment
-            a process of its own. Not for `serial`.
+        workers: worker processes; default the cores that this process may use (for `ray` the CPUs that the cluster has
+            free). `workers=n_envs` gives each environment a process of its own. Not for `serial`.
         timeout: seconds that a call may take before the workers that have not answered are killed and
             `WorkerTimeoutError` is raised; None waits for ever.
         restart: how many workers that died (or were killed for hanging) are replaced before it is an error. The
@@ -65,15 +71,25 @@ def make_vector(
             N steps of an episode, or None: fetched when asked for.
         check_finite: raise `NonFiniteError` on NaN or infinity in rewards and observations.
         copy: whether observations are copies; without, they are overwritten by the next call.
-        batch_size: environments a `recv()` of `async` returns; default half of them.
+        batch_size: environments a `recv()` of `async` and `ray` returns; default half of them.
+        address: of the Ray cluster, for `ray`; default the Ray that this process already uses, or one on this machine.
+        start_timeout: seconds until the actors of `ray` must be there: they may have to wait for CPUs.
+        actor_options: for `ray.remote`, such as `{"num_cpus": 0.5}`; docs/cluster.md.
 
     Returns:
         A Gymnasium vector environment, and more: see `BaseVectorEnv`.
     """
     n_envs = _count("n_envs", n_envs)
     config = SliceConfig(_mode(autoreset_mode), check_finite, _truth_rule(true_states))
-    if batch_size is not None and backend != "async":
-        raise ValueError(f"batch_size= is for backend='async', not {backend!r}")
+    if batch_size is not None and backend not in ("async", "ray"):
+        raise ValueError(f"batch_size= is for backend='async' and 'ray', not {backend!r}")
+    if backend == "ray":
+        _refuse_local_options(start_method, daemon, preload)
+        count_or_none = None if workers is None else _count("workers", workers)
+        cluster = RayConfig(count_or_none, timeout, start_timeout, address, actor_options or {})
+        return RayVectorEnv(factory, n_envs, cluster, config, copy, restart, batch_size)
+    if address is not None or actor_options is not None:
+        raise ValueError(f"address= and actor_options= are for backend='ray', not {backend!r}")
     if backend == "serial":
         if workers not in (None, 1):
             raise ValueError(f"backend='serial' runs in this process: workers={workers} is for the other backends")
@@ -88,13 +104,19 @@ def make_vector(
         return SharedMemoryVectorEnv(factory, n_envs, pool, config, copy, restart)
     if backend == "async":
         return AsyncPoolVectorEnv(factory, n_envs, pool, config, copy, restart, batch_size)
-    raise ValueError(f"backend={backend!r} must be one of {', '.join(BACKENDS)}")
+    raise ValueError(f"backend={backend!r} must be one of {', '.join(BACKENDS)}, ray")
 
 
 def _count(name: str, value: int) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
         raise ValueError(f"{name}={value!r} must be a whole number of at least 1")
     return int(value)
+
+
+def _refuse_local_options(start_method: str, daemon: bool, preload: Sequence[str]) -> None:
+    """Ray starts its processes in its own way."""
+    if start_method != "forkserver" or not daemon or preload:
+        raise ValueError("start_method=, daemon= and preload= are for processes on this machine, not for backend='ray'")
 
 
 def _mode(mode: str | AutoresetMode) -> AutoresetMode:

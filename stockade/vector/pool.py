@@ -17,6 +17,7 @@ from typing import Any
 
 import gymnasium
 
+from stockade.cores import available_cores
 from stockade.vector.channel import from_peer, to_worker
 from stockade.vector.description import Description, Inheritance, SliceConfig
 from stockade.vector.errors import WorkerStartError
@@ -29,6 +30,8 @@ from stockade.vector.rings import ring_bytes
 from stockade.vector.worker import Placement, WorkerSpec, run_worker
 
 _FDS_PER_WORKER = 5
+_AWAKE = 0.0005
+"""Seconds that a worker with a core of its own stays awake for the next command."""
 _start_lock = threading.Lock()
 
 
@@ -188,7 +191,8 @@ class WorkerPool:
             worker.place(self.deaths, None, None)
             return
         commands = self._arrays_size + 2 * self._ring * worker.index
-        placement = Placement(self._block.size, self._n_envs, commands, commands + self._ring, self._ring)
+        awake = _AWAKE if len(self.workers) <= available_cores() else 0.0
+        placement = Placement(self._block.size, self._n_envs, commands, commands + self._ring, self._ring, awake)
         worker.place(self.deaths, self._block, placement)
 
     def _retire(self, worker: Worker) -> None:

@@ -276,6 +276,19 @@ class EnvSlice:
                 self._fail(i, exception, f"set_attr({name!r})", None, outcome, broken=False)
         return outcome
 
+    def apply(self, function: Callable[[Any], Any], chosen: Sequence[bool]) -> Outcome:
+        """The function's value for each of the chosen environments, None for the others."""
+        outcome = Outcome()
+        for i, (environment, wanted) in enumerate(zip(self.environments, chosen, strict=True)):
+            value = None
+            if wanted:
+                try:
+                    value = function(environment)
+                except Exception as exception:
+                    self._fail(i, exception, "apply", None, outcome, broken=False)
+            outcome.values.append(value)
+        return outcome
+
     def snapshot(self) -> Outcome:
         """The state of every environment: (its own snapshot, steps, state of autoreset, seed)."""
         outcome = Outcome()

@@ -47,7 +47,7 @@ class SyntheticEnv(gymnasium.Env[np.ndarray, np.int64]):
     True state: with `true_state="typed"` a structured array for shared memory, with "object" an object to be pickled.
 
     Args:
-        step_seconds: what a step costs (the mean, if it varies).
+        step_seconds: what a step costs (the mean, if it varies), from its first line to its last.
         sigma: 0 for steps of equal cost, otherwise that of a lognormal distribution: a few steps are very slow.
         work: "cpu" burns that much time of a core, however long others keep it waiting; "spin" holds a core until so
             much time has passed on the clock; "sleep" leaves the core to others.
@@ -85,7 +85,8 @@ class SyntheticEnv(gymnasium.Env[np.ndarray, np.int64]):
         self.render_mode = render_mode
         self._step_seconds = step_seconds
         self._sigma = sigma
-        self._spend: Callable[[float], None] = {"cpu": _burn, "spin": _spin, "sleep": time.sleep}[work]
+        self._clock: Callable[[], float] = time.thread_time if work == "cpu" else time.perf_counter
+        self._sleeps = work == "sleep"
         self._reset_seconds = reset_seconds
         self._info_size = info_size
         self._horizon = horizon
@@ -112,13 +113,12 @@ class SyntheticEnv(gymnasium.Env[np.ndarray, np.int64]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Begin an episode."""
+        begin = self._clock()
         super().reset(seed=seed)
         if seed is not None:
             self._seed = seed
         if self._life == 0 and 0 in self._faults:
             self._suffer(self._faults[0])
-        if self._reset_seconds:
-            self._spend(self._reset_seconds)
         self._time = 0
         if self._fixed_length:
             self._length, self._terminates = self._horizon, False
@@ -127,12 +127,13 @@ class SyntheticEnv(gymnasium.Env[np.ndarray, np.int64]):
             self._terminates = bool(self.np_random.integers(2))
         self._factor = float(self.np_random.random())
         self._observation[:3] = 0.0, -1.0, self._factor
+        if self._reset_seconds:
+            self._wait_until(begin + self._reset_seconds)
         return self._observation.copy(), {} if not options else {"options": sorted(options)}
 
     def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Spend the time that a step costs; suffer the fault that is due."""
-        if self._step_seconds:
-            self._spend(self._cost())
+        begin = self._clock()
         self._life += 1
         self._time += 1
         self._observation[0] = self._time
@@ -145,10 +146,13 @@ class SyntheticEnv(gymnasium.Env[np.ndarray, np.int64]):
         info: dict[str, Any] = {}
         if self._info_size:
             info["payload"] = np.full(self._info_size, self._time % 256, np.uint8)
-        if self._time < self._length:
-            return self._observation.copy(), reward, False, False, info
-        info["length"] = self._time
-        return self._observation.copy(), reward, self._terminates, not self._terminates, info
+        over = self._time >= self._length
+        if over:
+            info["length"] = self._time
+        observation = self._observation.copy()
+        if self._step_seconds:
+            self._wait_until(begin + self._cost())
+        return observation, reward, over and self._terminates, over and not self._terminates, info
 
     def render(self) -> str | None:
         """The step of the episode, as text."""
@@ -179,6 +183,13 @@ class SyntheticEnv(gymnasium.Env[np.ndarray, np.int64]):
 
     def _true_object(self) -> SyntheticState:
         return SyntheticState(self._time, np.full(self._truth_size, self._factor, np.float32))
+
+    def _wait_until(self, end: float) -> None:
+        """Let the rest of a step's or reset's time pass; what it did itself has been part of it."""
+        if self._sleeps:
+            time.sleep(max(0.0, end - self._clock()))
+        while self._clock() < end:
+            pass
 
     def _cost(self) -> float:
         if not self._sigma:
@@ -217,17 +228,3 @@ class SyntheticState:
 
 class SyntheticFault(ArithmeticError):
     """What the fault "exception" raises."""
-
-
-def _burn(seconds: float) -> None:
-    """Use a core for so long. Time during which others have the core does not count."""
-    end = time.thread_time() + seconds
-    while time.thread_time() < end:
-        pass
-
-
-def _spin(seconds: float) -> None:
-    """Let so much time pass without giving the core away."""
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        pass

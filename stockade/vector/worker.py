@@ -62,6 +62,7 @@ class Placement:
         commands: offset of its ring of commands.
         replies: offset of its ring of replies.
         ring: size of each ring.
+        awake: seconds to wait for a command before the core may sleep.
     """
 
     size: int
@@ -69,6 +70,7 @@ class Placement:
     commands: int
     replies: int
     ring: int
+    awake: float
 
 
 def handle(part: EnvSlice, kind: str, data: Any) -> Outcome:
@@ -81,6 +83,8 @@ def handle(part: EnvSlice, kind: str, data: Any) -> Outcome:
         return part.call(*data)
     if kind == "set_attr":
         return part.set_attr(*data)
+    if kind == "apply":
+        return part.apply(*data)
     if kind == "truth":
         return part.refresh_truths()
     if kind == "snapshot":
@@ -95,7 +99,7 @@ def data_for(kind: str, parts: Sequence[Any] | None, common: Any) -> Any:
     if kind == "reset":
         seeds, mask = zip(*(parts or ()), strict=True)
         return seeds, common, mask
-    if kind == "set_attr":
+    if kind in ("set_attr", "apply"):
         return common, parts
     return common if parts is None else parts
 
@@ -170,7 +174,7 @@ def _serve_rings(
     while True:
         if not known:
             replies.flush()
-            known = commands.wait()
+            known = commands.wait(placement.awake)
         known -= 1
         sequence, code = commands.pop()
         if code < STEP_ALL:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from stockade.learn.kernels import look
 from stockade.learn.policy import Architecture, Policy, Workspace, views_of
 
 
@@ -94,3 +95,22 @@ def test_a_new_policy_is_nearly_indifferent_and_depends_on_the_seed() -> None:
 def test_architecture_survives_json() -> None:
     arch = Architecture(10, (1, 4, 2), (32,), "tanh", True)
     assert Architecture.from_json(arch.to_json()) == arch
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize("hidden", [(16,), (16, 24), (24, 8, 16)])
+def test_a_look_without_torch_says_the_same(shared: bool, activation: str, hidden: tuple[int, ...]) -> None:
+    arch = Architecture(10, tuple(range(13)), hidden, activation, shared)
+    policy = Policy.create(arch, seed=3)
+    policy.flat += 0.2 * torch.randn(policy.flat.shape, generator=torch.Generator().manual_seed(4))
+    for observations in (
+        np.random.default_rng(0).integers(0, 2, (40, 10), np.uint8),
+        np.random.default_rng(0).normal(size=(40, 10)).astype(np.float32),
+    ):
+        logits, values = np.empty((40, arch.n_logits), np.float32), np.empty((40, 1), np.float32)
+        layers = np.empty((2, len(hidden), 40, max(hidden)), np.float32)
+        look(observations, policy.flat.numpy(), *arch.kernel_shape, layers, logits, values)
+        theirs, their_values = plain_forward(policy.weights, arch, torch.from_numpy(observations).float())
+        np.testing.assert_allclose(logits, theirs.numpy(), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(values[:, 0], their_values.numpy(), rtol=1e-4, atol=1e-5)

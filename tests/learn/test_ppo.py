@@ -91,7 +91,7 @@ def test_dead_rows_teach_nothing() -> None:
 
     def train(change: Callable[[PPO], None]) -> torch.Tensor:
         learner = native(horizon=7)
-        learner._collect()
+        learner.collect()
         learner._estimate()
         change(learner)
         learner._update(1e-3, 0.01)
@@ -103,10 +103,10 @@ def test_dead_rows_teach_nothing() -> None:
 
 def test_dead_rows_are_those_after_an_end_also_across_rollouts() -> None:
     learner = native(horizon=13)  # episodes end with the rollout
-    learner._collect()
+    learner.collect()
     assert (learner.rollout.ended[-1] == 1).all()
     assert not learner.rollout.dead.any()
-    learner._collect()
+    learner.collect()
     assert learner.rollout.dead[0].all()
     assert not learner.rollout.dead[1:].any()
     learner.close()
@@ -185,3 +185,19 @@ def test_environments_that_do_not_fit_are_refused() -> None:
         PPO([stockade.make_vec(4, autoreset_mode="same_step")], SMALL, 0)
     with pytest.raises(ValueError, match="Discrete"):
         PPO([gymnasium.make_vec("Pendulum-v1", num_envs=2)], SMALL, 0)
+
+
+def test_the_first_weights_do_not_depend_on_torchs_threads() -> None:
+    """A new process begins with as many threads as there are cores, and sums in another order."""
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2, 4):
+            torch.set_num_threads(threads)
+            learner = native()
+            found.append(learner.policy.flat.clone())
+            learner.close()
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])

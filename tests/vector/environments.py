@@ -81,7 +81,7 @@ class OneSlow(SyntheticEnv):
 
     def step(self, action):
         if self._seed == 0:
-            self._spend(0.33)
+            self._wait_until(self._clock() + 0.33)
         return super().step(action)
 
 

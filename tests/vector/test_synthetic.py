@@ -30,7 +30,8 @@ def test_a_step_costs_at_least_what_was_ordered(work):
 def test_lognormal_steps_have_the_ordered_mean_and_do_not_change_the_numbers():
     env = SyntheticEnv(step_seconds=1.0, sigma=1.0)
     costs = []
-    env._spend = costs.append
+    env._clock = lambda: 0.0
+    env._wait_until = costs.append
     plain = SyntheticEnv()
     for seed in range(60):
         env.reset(seed=seed)

@@ -1,0 +1,248 @@
+"""Our vector environments behind the interface of Stable-Baselines3: actions -> backend -> obs, rewards, dones, infos.
+
+Stable-Baselines3 wants a new episode to begin in the step that ends the old one, the last observation in the infos, and
+a list with one info each. Whatever the backend and its autoreset mode, that is what it gets here.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from stockade.cage2.vector import NativeVectorEnv
+from stockade.errors import InputError
+from stockade.integrations.reach import NativeWorlds, call_method, class_name, wrapper_names
+from stockade.make import make_vec
+from stockade.vector.base import BaseVectorEnv
+from stockade.vector.layout import RowReader
+
+try:
+    from stable_baselines3.common.monitor import Monitor
+    from stable_baselines3.common.vec_env import VecEnv
+    from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"stockade.integrations.sb3 needs Stable-Baselines3 ({error}); install it with: pip install 'stockade[sb3]'",
+        name=error.name,
+    ) from error
+
+_NOT_BY_METHOD = ("reset", "step", "close")
+_FINAL = ("final_obs", "_final_obs", "final_info", "_final_info")
+
+
+def make_sb3(
+    n_envs: int,
+    backend: str = "native",
+    *,
+    env: Callable[[], gymnasium.Env[Any, Any]] | None = None,
+    monitor: bool = True,
+    **options: Any,
+) -> StockadeVecEnv:
+    """Many environments for an algorithm of Stable-Baselines3.
+
+    Args:
+        n_envs: how many.
+        backend: how they are run, as in `stockade.make_vec`.
+        env: a function that makes a Gymnasium environment; default the built-in world.
+        monitor: see StockadeVecEnv.
+        options: of the built-in world and of the backend, as in `stockade.make_vec`.
+
+    Example:
+        >>> from stable_baselines3 import PPO
+        >>> from stockade.integrations.sb3 import make_sb3
+        >>> model = PPO("MlpPolicy", make_sb3(16, red="bline", horizon=30), n_steps=30, batch_size=480, seed=0)
+        >>> model.learn(960).num_timesteps
+        960
+    """
+    if not options.get("copy", True):
+        raise InputError("copy=False cannot be used: Stable-Baselines3 keeps an observation while it asks for the next")
+    options.setdefault("autoreset_mode", "same_step")
+    envs = make_vec(n_envs, backend, env=env, **options)
+    try:
+        return StockadeVecEnv(envs, monitor=monitor)
+    except BaseException:
+        envs.close()
+        raise
+
+
+class StockadeVecEnv(VecEnv):
+    """A vector environment of `stockade.make_vec` as a `VecEnv`.
+
+    Rewards are float32. `infos[i]` is a new dictionary in every step, the environment's own info of it; at the end of
+    an episode with `terminal_observation` and `TimeLimit.truncated` added. Action masks for MaskablePPO come from the
+    environments' method `action_masks()`, which the built-in world has.
+
+    Args:
+        envs: of any backend and autoreset mode, also within Gymnasium's vector wrappers. Made without `copy=False`.
+        monitor: put `episode` into the last info of an episode, as a `Monitor` around each environment would: r the
+            return, l the length, t the seconds since the start. Where the environments have put it there, theirs stays.
+    """
+
+    def __init__(self, envs: VectorEnv[Any, Any, Any], *, monitor: bool = True) -> None:
+        core = envs.unwrapped if isinstance(envs, VectorEnv) else envs
+        if not isinstance(core, NativeVectorEnv | BaseVectorEnv):
+            raise InputError(
+                f"StockadeVecEnv takes a vector environment of stockade.make_vec, not {type(core).__name__}; for any "
+                "Gymnasium environment: stockade.make_vec(n, 'serial', env=function_that_makes_one)"
+            )
+        if not (core._copy if isinstance(core, NativeVectorEnv) else core.copy):
+            raise InputError(
+                "Stable-Baselines3 keeps an observation while it asks for the next: make the vector environment "
+                "without copy=False"
+            )
+        #: The vector environment, for what Stable-Baselines3 does not know: `vector.true_state()`.
+        self.vector = envs
+        self._reach = NativeWorlds(core) if isinstance(core, NativeVectorEnv) else core
+        self._is_same_step = core.autoreset_mode is AutoresetMode.SAME_STEP
+        self._monitor = monitor
+        self._rows = RowReader(envs.single_observation_space)
+        self._actions: np.ndarray | None = None
+        self._returns = np.zeros(envs.num_envs)
+        self._lengths = np.zeros(envs.num_envs, np.int64)
+        self._start = time.time()
+        super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
+        self.metadata = {key: value for key, value in envs.metadata.items() if key != "autoreset_mode"}
+
+    # ---------------------------------------------------------------------------------------------------- episodes
+    def reset(self) -> VecEnvObs:
+        """Begin episodes in all environments, with the seeds and options that were set for this reset."""
+        seeds: Any = None if all(seed is None for seed in self._seeds) else list(self._seeds)
+        self.reset_infos = [{} for _ in range(self.num_envs)]
+        for options, places in self._options_and_places():
+            if len(places) < self.num_envs:
+                mask = np.zeros(self.num_envs, np.bool_)
+                mask[places] = True
+                options = {**(options or {}), "reset_mask": mask}
+            obs, info = self.vector.reset(seed=seeds, options=options)
+            scatter(info, self.reset_infos)
+        self._reset_seeds()
+        self._reset_options()
+        self._returns[:] = 0
+        self._lengths[:] = 0
+        return obs
+
+    def _options_and_places(self) -> list[tuple[dict[str, Any] | None, list[int]]]:
+        """Which environments get which options; `set_options` with one dictionary puts the same object everywhere."""
+        groups: dict[int, tuple[dict[str, Any] | None, list[int]]] = {}
+        for i, options in enumerate(self._options):
+            key, value = (id(options), options) if options else (0, None)
+            groups.setdefault(key, (value, []))[1].append(i)
+        return list(groups.values())
+
+    def step_async(self, actions: np.ndarray) -> None:
+        """Keep the actions for `step_wait`."""
+        self._actions = actions
+
+    def step_wait(self) -> VecEnvStepReturn:
+        """Step all environments; those whose episode ends begin the next one at once."""
+        obs, rewards, terminated, truncated, info = self.vector.step(self._actions)
+        dones = terminated | truncated
+        self._returns += rewards
+        self._lengths += 1
+        # New ones in every step: callers keep and change them. It is half of what Stable-Baselines3 takes to read them.
+        infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        if dones.any():
+            obs = self._begin_anew(obs, dones, truncated & ~terminated, info, infos)
+        elif info:
+            scatter(info, infos)
+        return obs, rewards.astype(np.float32), dones, infos
+
+    def _begin_anew(
+        self, obs: Any, dones: np.ndarray, cut_off: np.ndarray, info: dict[str, Any], infos: list[dict[str, Any]]
+    ) -> Any:
+        """Fill the infos of a step that ended episodes; returns the observations, with the first of new episodes."""
+        ended = np.flatnonzero(dones).tolist()
+        for i in ended:
+            self.reset_infos[i] = {}
+        if self._is_same_step:
+            last_obs = [info["final_obs"][i] for i in ended]
+            scatter(info.get("final_info", {}), infos)
+            rest = {key: value for key, value in info.items() if key not in _FINAL}
+            scatter(rest, [self.reset_infos[i] if done else infos[i] for i, done in enumerate(dones.tolist())])
+        else:
+            last_obs = [self._rows.one(obs, i) for i in ended]
+            scatter(info, infos)
+            obs, info = self.vector.reset(options={"reset_mask": dones.copy()})
+            scatter(info, self.reset_infos)
+        seconds = round(time.time() - self._start, 6)
+        for i, last in zip(ended, last_obs, strict=True):
+            infos[i]["terminal_observation"] = last
+            infos[i]["TimeLimit.truncated"] = bool(cut_off[i])
+            if self._monitor:
+                episode = {"r": round(float(self._returns[i]), 6), "l": int(self._lengths[i]), "t": seconds}
+                infos[i].setdefault("episode", episode)
+        self._returns[dones] = 0
+        self._lengths[dones] = 0
+        return obs
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.vector.close()
+
+    # ----------------------------------------------------------------------------------------- single environments
+    def has_attr(self, attr_name: str) -> bool:
+        """Whether all environments have the attribute; its value goes nowhere, so it may be anything."""
+        return all(self._reach.apply(operator.methodcaller("has_wrapper_attr", attr_name)))
+
+    def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
+        """An attribute of the chosen environments (default all), or of their wrappers."""
+        return self._apply(operator.methodcaller("get_wrapper_attr", attr_name), indices)
+
+    def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
+        """Set an attribute of the chosen environments, where it is defined: in the environment or a wrapper."""
+        self._apply(operator.methodcaller("set_wrapper_attr", attr_name, value), indices)
+
+    def env_method(
+        self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **kwargs: Any
+    ) -> list[Any]:
+        """Call a method of the chosen environments, or of their wrappers; the others do not notice."""
+        if method_name in _NOT_BY_METHOD:
+            raise InputError(f"call {method_name}() of the VecEnv itself, not env_method({method_name!r})")
+        if method_name == "action_masks" and isinstance(self._reach, NativeWorlds):
+            return self._reach.action_masks(indices if indices is None else self._get_indices(indices))
+        return self._apply(functools.partial(call_method, method_name, method_args, kwargs), indices)
+
+    def env_is_wrapped(self, wrapper_class: type[gymnasium.Wrapper], indices: VecEnvIndices = None) -> list[bool]:
+        """Whether a wrapper of the class is around each; as for `Monitor`, with `monitor=True` this class is one."""
+        name = class_name(wrapper_class)
+        known = self._monitor and wrapper_class is Monitor
+        return [known or name in names for names in self._apply(wrapper_names, indices)]
+
+    def get_images(self) -> Sequence[np.ndarray | None]:
+        """What the environments draw, with `render_mode="rgb_array"`."""
+        if self.render_mode != "rgb_array":
+            warnings.warn(f"render_mode is {self.render_mode!r}; only 'rgb_array' gives images", stacklevel=2)
+            return [None] * self.num_envs
+        return self.env_method("render")
+
+    def _apply(self, function: Callable[[Any], Any], indices: VecEnvIndices) -> list[Any]:
+        return self._reach.apply(function, None if indices is None else self._get_indices(indices))
+
+
+def scatter(info: dict[str, Any], infos: list[dict[str, Any]]) -> None:
+    """Put Gymnasium's infos of many, arrays with `_key` masks, into the dictionaries of each."""
+    for key, value in info.items():
+        if key.startswith("_") and key[1:] in info:
+            continue
+        mask = info.get(f"_{key}")
+        places = range(len(infos)) if mask is None else np.flatnonzero(mask).tolist()
+        if isinstance(value, dict):
+            parts: list[dict[str, Any]] = [{} for _ in infos]
+            scatter(value, parts)
+            for i in places:
+                infos[i][key] = parts[i]
+        elif np.ndim(value) > 1:
+            for i in places:
+                infos[i][key] = value[i].copy()  # a view would keep the arrays of all alive
+        else:
+            values = np.asarray(value).tolist()  # Python's own numbers, as an environment gives them
+            for i in places:
+                infos[i][key] = values[i]

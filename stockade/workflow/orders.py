@@ -1,0 +1,222 @@
+"""Orders of the five unit types, whom to repair first: names, numbers, codes, distances, and which are equal in effect.
+
+An order is a permutation of range(5); its first element is the type (of UNIT_TYPES) that is repaired first. A type that
+red never holds is never the one to repair, so that orders which differ only in where they put it are equal in effect.
+`matters`, (5,) bool, says which types red can hold; it splits the 120 orders into classes (3 types: 6 classes).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from stockade.cage2.actions import ACTION_KIND, FIRST_DECOY, N_ACTIONS, REMOVE, RESTORE, SLEEP
+from stockade.cage2.scenario import FOOTHOLD, HOSTS
+from stockade.cage2.vector import NativeVectorEnv
+from stockade.errors import InputError
+
+Order = tuple[int, ...]
+DistanceKind = Literal["kendall", "spearman"]
+
+UNIT_TYPES = ("defender", "enterprise", "op_server", "op_host", "user")
+N_TYPES = len(UNIT_TYPES)
+DEFENDER, ENTERPRISE, OP_SERVER, OP_HOST, USER = range(N_TYPES)
+#: All of them, lexicographically; the number of an order is its place here.
+ORDERS: tuple[Order, ...] = tuple(itertools.permutations(range(N_TYPES)))
+N_ORDERS = len(ORDERS)
+_NUMBERS = {order: number for number, order in enumerate(ORDERS)}
+
+#: Of the first version's canonical orders we know the names; the orders are ours. They put enterprise, op_server and
+#: user in all six ways, so that no two are equal in effect against an attacker who holds these three.
+CANONICAL: dict[str, Order] = {
+    # what costs most first
+    "critical_first": (DEFENDER, OP_SERVER, ENTERPRISE, OP_HOST, USER),
+    # the way to the operational subnet first
+    "enterprise_focus": (ENTERPRISE, OP_SERVER, OP_HOST, DEFENDER, USER),
+    # where red comes in first
+    "user_priority": (USER, DEFENDER, OP_SERVER, ENTERPRISE, OP_HOST),
+    # the operational subnet first
+    "operational_focus": (OP_SERVER, OP_HOST, DEFENDER, USER, ENTERPRISE),
+    # half-way: as far from critical_first as from reverse
+    "balanced": (ENTERPRISE, DEFENDER, USER, OP_HOST, OP_SERVER),
+    "reverse": (USER, OP_HOST, ENTERPRISE, OP_SERVER, DEFENDER),
+}
+_CANONICAL_NAMES = {order: name for name, order in CANONICAL.items()}
+
+#: (13,) int8, the unit type of each host: its name without the number.
+HOST_TYPES = np.array([UNIT_TYPES.index(name.rstrip("0123456789").lower()) for name in HOSTS], np.int8)
+HOST_TYPES.setflags(write=False)
+ALL_MATTER = np.ones(N_TYPES, np.bool_)
+ALL_MATTER.setflags(write=False)
+
+
+# ------------------------------------------------------------------------------------------------- names and numbers
+def index_of(order: Sequence[int]) -> int:
+    """Number of an order, 0 to 119."""
+    number = _NUMBERS.get(tuple(order))
+    if number is None:
+        raise InputError(f"{tuple(order)} is no order; it must hold each of 0 to {N_TYPES - 1} once")
+    return number
+
+
+def name_of(order: Sequence[int]) -> str | None:
+    """Canonical name, if it has one."""
+    return _CANONICAL_NAMES.get(tuple(order))
+
+
+def describe(order: Sequence[int]) -> str:
+    """For a person, and parse_order: `"user > defender > op_server > enterprise > op_host"`."""
+    return " > ".join(UNIT_TYPES[unit] for unit in order)
+
+
+def parse_order(text: str) -> Order:
+    """Of a canonical name, a number from 0 to 119, or the five types separated by `,` or `>`."""
+    name = text.strip().lower().replace("-", "_")
+    if name in CANONICAL:
+        return CANONICAL[name]
+    if name.isdecimal():
+        if int(name) < N_ORDERS:
+            return ORDERS[int(name)]
+        raise InputError(f"order {text!r}: there are {N_ORDERS} orders; take a number from 0 to {N_ORDERS - 1}")
+    units = [part.strip() for part in name.replace(">", ",").split(",")]
+    if len(units) == 1:
+        raise InputError(
+            f"order {text!r} is unknown; take one of {', '.join(CANONICAL)}, a number from 0 to {N_ORDERS - 1}, or the "
+            f"types {', '.join(UNIT_TYPES)} in an order of your own, separated by commas"
+        )
+    for unit in units:
+        if unit not in UNIT_TYPES:
+            raise InputError(f"order {text!r}: {unit!r} is no unit type; these are {', '.join(UNIT_TYPES)}")
+        if units.count(unit) > 1:
+            raise InputError(f"order {text!r}: {unit!r} stands there {units.count(unit)} times; name each type once")
+    missing = [unit for unit in UNIT_TYPES if unit not in units]
+    if missing:
+        raise InputError(f"order {text!r}: {', '.join(missing)} missing; name each of the {N_TYPES} types once")
+    return tuple(UNIT_TYPES.index(unit) for unit in units)
+
+
+def one_hot(order: Sequence[int]) -> np.ndarray:
+    """(25,) uint8, what an agent is told: five bits a place, first place first; bit t says that type t stands there."""
+    return np.eye(N_TYPES, dtype=np.uint8)[list(ORDERS[index_of(order)])].ravel()
+
+
+# ---------------------------------------------------------------------------------------------------------- distances
+def kendall(a: Sequence[int], b: Sequence[int], matters: np.ndarray = ALL_MATTER) -> int:
+    """Pairs of types that matter which a and b put the other way round."""
+    kept, other = restricted(a, matters), restricted(b, matters)
+    return sum(other.index(first) > other.index(second) for first, second in itertools.combinations(kept, 2))
+
+
+def spearman(a: Sequence[int], b: Sequence[int], matters: np.ndarray = ALL_MATTER) -> int:
+    """Sum of squared differences of the types' ranks among those that matter."""
+    kept, other = restricted(a, matters), restricted(b, matters)
+    return sum((rank - other.index(unit)) ** 2 for rank, unit in enumerate(kept))
+
+
+def distances(kind: DistanceKind, matters: np.ndarray = ALL_MATTER) -> np.ndarray:
+    """(120, 120) float64, between all orders; 0 between those that are equal in effect.
+
+    Both are squared Euclidean distances, Kendall's (up to a factor) of the signs of all pairs, Spearman's of the ranks;
+    so exp(-theta x distance) is a Gaussian kernel in either case, and positive definite for every theta > 0.
+    """
+    matters = np.asarray(matters, np.bool_)
+    places = np.argsort(np.array(ORDERS), axis=1)[:, matters]  # (120, types that matter): where each one stands
+    if kind == "kendall":
+        first, second = np.triu_indices(places.shape[1], 1)
+        features = (places[:, first] < places[:, second]).astype(np.float64)
+    else:
+        features = places.argsort(axis=1).argsort(axis=1).astype(np.float64)
+    squares: np.ndarray = ((features[:, None] - features[None]) ** 2).sum(axis=2)
+    return squares
+
+
+# --------------------------------------------------------------------------------------------- orders equal in effect
+def restricted(order: Sequence[int], matters: np.ndarray) -> Order:
+    """What is left of an order: the types that matter, in its sequence."""
+    return tuple(unit for unit in order if matters[unit])
+
+
+def classes_of(matters: np.ndarray) -> np.ndarray:
+    """(120,) int64, the class of each order; orders of one class are equal in effect. Numbered as they first occur."""
+    numbers: dict[Order, int] = {}
+    return np.array([numbers.setdefault(restricted(order, matters), len(numbers)) for order in ORDERS])
+
+
+def members_of(order: Sequence[int], matters: np.ndarray) -> tuple[Order, ...]:
+    """All orders that are equal to it in effect, itself included, lexicographically."""
+    kept = restricted(order, matters)
+    return tuple(other for other in ORDERS if restricted(other, matters) == kept)
+
+
+def preference(order: Sequence[int]) -> tuple[int, int]:
+    """Sort key among orders that are equally good choices: canonical ones first, as listed, then by number."""
+    name = name_of(order)
+    return (len(CANONICAL) if name is None else list(CANONICAL).index(name), index_of(order))
+
+
+def representative(order: Sequence[int], matters: np.ndarray) -> Order:
+    """The member of its class that stands for all: a canonical one if there is any, else the first."""
+    return min(members_of(order, matters), key=preference)
+
+
+# ------------------------------------------------------------------------------------------------- what red can hold
+_FIXES, _REMOVES, _RESTORES, _DECOYS = (
+    np.flatnonzero(mask)
+    for mask in (
+        (ACTION_KIND == REMOVE) | (ACTION_KIND == RESTORE),
+        ACTION_KIND == REMOVE,
+        ACTION_KIND == RESTORE,
+        (ACTION_KIND >= FIRST_DECOY) & (ACTION_KIND < RESTORE),
+    )
+)
+_N_BEHAVIOURS = 8
+
+
+def _various_actions(rng: np.random.Generator, own: np.ndarray) -> np.ndarray:
+    """(8 n,) one step of blues that let red go different ways; `own`, (n,), is the one action of the last two.
+
+    Nothing; anything; fixes; every other step on average a fix, a Remove, a decoy; always the same Restore, which keeps
+    red out there and so drives it elsewhere; the same every other step.
+    """
+    n = len(own)
+    sometimes = [rng.choice(kind, n) for kind in (_FIXES, _REMOVES, _DECOYS)] + [own]
+    return np.concatenate(
+        [
+            np.full(n, SLEEP),
+            rng.integers(N_ACTIONS, size=n),
+            rng.choice(_FIXES, n),
+            *(np.where(rng.random(n) < 0.5, actions, SLEEP) for actions in sometimes),
+            own,
+        ]
+    )
+
+
+def types_red_can_hold(
+    red: str, rules: str = "current", horizon: int = 100, *, steps: int = 1_000_000, seed: int = 0
+) -> np.ndarray:
+    """(5,) bool, types of which red was seen to hold a host, its foothold apart, in play against various blues.
+
+    Found by looking, not known beforehand. For `mix` every attacker takes part. The same arguments give the same
+    answer. A type that needs more luck or a cleverer blue would be missed; a search adds what it sees in training.
+
+    Args:
+        red, rules, horizon: as in WorldConfig.
+        steps: to play in all, about; an episode a world.
+        seed: of the worlds and of blue.
+    """
+    rng = np.random.default_rng(seed)
+    own = rng.choice(_RESTORES, min(max(10, steps // (_N_BEHAVIOURS * horizon)), 5000))
+    held = np.zeros(len(HOSTS), np.bool_)
+    with NativeVectorEnv(_N_BEHAVIOURS * len(own), red, horizon, rules, copy=False, threads=1) as envs:
+        envs.reset(seed=seed)
+        access = envs.true_state().red_access
+        for _ in range(horizon):
+            envs.step(_various_actions(rng, own))
+            held |= access.any(axis=0)
+    held[FOOTHOLD] = False
+    matters = np.zeros(N_TYPES, np.bool_)
+    matters[HOST_TYPES[held]] = True
+    return matters

@@ -1,0 +1,247 @@
+"""Engines: every event in order, faults really injected, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from stockade.workflow.config import SearchConfig
+from stockade.workflow.engine import (
+    Engine,
+    Event,
+    Failed,
+    ProcessEngine,
+    Restarted,
+    TrainingFailedError,
+    WorkerLostError,
+    local_engine,
+)
+from stockade.workflow.orders import ORDERS
+from stockade.workflow.records import Task, UpdateRow, WorkflowResult
+from tests.vector.leaks import no_leaks, workers
+from tests.workflow.fake import FakeTrainer
+
+__all__ = ["no_leaks"]
+
+CONFIG = SearchConfig(n_envs=10, total_episodes=1000, max_episodes=100, min_episodes=40)
+
+
+def task(number: int, **more: object) -> Task:
+    order = ORDERS[7 * number]  # all feasible
+    return Task(number, order, CONFIG, seed=number, episodes=100, **more)  # type: ignore[arg-type]
+
+
+def play(engine: Engine, tasks: list[Task]) -> list[Event]:
+    """Hand out as there is room, until each has ended."""
+    events: list[Event] = []
+    waiting, open_ = list(tasks), 0
+    while waiting or open_:
+        while waiting and open_ < engine.capacity:
+            engine.submit(waiting.pop(0))
+            open_ += 1
+        event = engine.next_event(60)
+        assert event is not None, "nothing happened for a minute"
+        events.append(event)
+        open_ -= isinstance(event, WorkflowResult | Failed)
+    return events
+
+
+def without_time(result: WorkflowResult) -> tuple[object, ...]:
+    return (result.number, result.order, result.value, result.episodes, result.weights["head"].tobytes())
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_updates_come_in_order_and_before_the_result(parallel: int) -> None:
+    engine = local_engine(parallel, FakeTrainer())
+    try:
+        assert engine.capacity == parallel
+        events = play(engine, [task(k) for k in range(5)])
+        assert engine.next_event(0.01) is None
+    finally:
+        engine.close()
+    for k in range(5):
+        mine = [e for e in events if e.number == k]
+        assert [e.update for e in mine[:-1] if isinstance(e, UpdateRow)] == [1, 2, 3, 4]
+        assert isinstance(mine[-1], WorkflowResult)
+
+
+def test_processes_give_what_the_thread_gives() -> None:
+    weights = {"head": np.arange(12, dtype=np.float32).reshape(4, 3)}
+    tasks = [task(0), task(1), task(2, weights=weights)]
+    answers = []
+    for parallel in (1, 3):
+        engine = local_engine(parallel, FakeTrainer())
+        try:
+            events = play(engine, tasks)
+        finally:
+            engine.close()
+        answers.append(sorted(without_time(e) for e in events if isinstance(e, WorkflowResult)))
+    assert answers[0] == answers[1]
+    assert without_time(FakeTrainer()(task(2), lambda row: None)) not in answers[0]  # weights do matter
+
+
+def test_a_worker_that_is_killed_is_replaced_and_its_workflow_begun_again(tmp_path: Path) -> None:
+    engine = local_engine(2, FakeTrainer(die=(1,), deaths=2, marks=tmp_path))
+    try:
+        events = play(engine, [task(k) for k in range(4)])
+    finally:
+        engine.close()
+    mine = [e for e in events if e.number == 1]
+    places = [i for i, e in enumerate(mine) if isinstance(e, Restarted)]
+    assert len(places) == 2
+    assert all("SIGKILL" in mine[i].reason for i in places)  # type: ignore[union-attr]
+    assert [e.update for e in mine[places[-1] + 1 : -1] if isinstance(e, UpdateRow)] == [1, 2, 3, 4]
+    expected = FakeTrainer()(task(1), lambda row: None)
+    assert isinstance(mine[-1], WorkflowResult)
+    assert without_time(mine[-1]) == without_time(expected)
+    assert sum(isinstance(e, WorkflowResult) for e in events) == 4
+
+
+def test_a_workflow_that_kills_every_worker_is_given_up_with_a_typed_error(tmp_path: Path) -> None:
+    engine = local_engine(2, FakeTrainer(die=(1,), deaths=99, marks=tmp_path))
+    try:
+        events = play(engine, [task(k) for k in range(3)])
+    finally:
+        engine.close()
+    assert len(list(tmp_path.iterdir())) == 3  # the first, and two more
+    (failed,) = (e for e in events if isinstance(e, Failed))
+    assert isinstance(failed.error, WorkerLostError)
+    assert (failed.number, failed.error.number) == (1, 1)
+    assert "SIGKILL" in str(failed.error)
+    assert {e.number for e in events if isinstance(e, WorkflowResult)} == {0, 2}
+
+
+def test_a_kill_from_outside_is_noticed_at_once(tmp_path: Path) -> None:
+    engine = ProcessEngine(2, FakeTrainer(pause=30.0))
+    try:
+        engine.submit(task(0))
+        engine.submit(task(1))
+        (victim, _) = engine.worker_pids
+        assert engine.next_event(0.05) is None
+        os.kill(victim, signal.SIGKILL)
+        begin = time.monotonic()
+        event = engine.next_event(25)
+        assert isinstance(event, Restarted)
+        assert time.monotonic() - begin < 20  # not when the update would have been done
+        assert victim not in engine.worker_pids
+        assert len(engine.worker_pids) == 2
+    finally:
+        engine.close()
+
+
+def test_an_idle_worker_that_dies_does_no_harm() -> None:
+    engine = ProcessEngine(2, FakeTrainer())
+    try:
+        play(engine, [task(0)])
+        os.kill(engine.worker_pids[0], signal.SIGKILL)
+        assert {type(e) for e in play(engine, [task(1), task(2)])} <= {UpdateRow, WorkflowResult, Restarted}
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_an_exception_is_reported_with_its_traceback_and_the_others_go_on(parallel: int) -> None:
+    engine = local_engine(parallel, FakeTrainer(fail=(1,)))
+    try:
+        events = play(engine, [task(k) for k in range(3)])
+    finally:
+        engine.close()
+    (failed,) = (e for e in events if isinstance(e, Failed))
+    assert isinstance(failed.error, TrainingFailedError)
+    assert failed.error.number == 1
+    assert "ZeroDivisionError: a fault in training" in str(failed.error)
+    assert "fake.py" in str(failed.error)
+    assert {e.number for e in events if isinstance(e, WorkflowResult)} == {0, 2}
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_closing_ends_what_is_under_way(parallel: int) -> None:
+    engine = local_engine(parallel, FakeTrainer(pause=0.05 if parallel == 1 else 30.0))
+    engine.submit(task(0))
+    engine.close()
+    engine.close()
+    assert not workers()
+
+
+def test_more_tasks_than_room_are_refused() -> None:
+    engine = ProcessEngine(2, FakeTrainer(pause=30.0))
+    try:
+        engine.submit(task(0))
+        engine.submit(task(1))
+        with pytest.raises(RuntimeError, match="all 2 workers are busy"):
+            engine.submit(task(2))
+    finally:
+        engine.close()
+
+
+PARENT = """
+import sys
+from stockade.workflow.engine import ProcessEngine
+from tests.workflow.fake import FakeTrainer
+from tests.workflow.test_engine import task
+engine = ProcessEngine(2, FakeTrainer(pause=60.0))
+engine.submit(task(0))
+engine.submit(task(1))
+{body}
+"""
+
+
+def start_parent(body: str) -> tuple[subprocess.Popen[str], list[int]]:
+    """A script without a `__main__` guard that has two workers at work; `body` prints their process ids."""
+    code = PARENT.format(body=body)
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert parent.stdout is not None
+    pids = [int(pid) for pid in parent.stdout.readline().split()]
+    assert len(pids) == 2
+    return parent, pids
+
+
+def wait_until_gone(pids: list[int]) -> None:
+    deadline = time.monotonic() + 5
+    while any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in pids):
+        assert time.monotonic() < deadline, "workers have outlived their parent"
+        time.sleep(0.02)
+
+
+def test_workers_end_when_the_parent_is_killed() -> None:
+    parent, pids = start_parent("print(*engine.worker_pids, flush=True)\nengine.next_event()")
+    time.sleep(0.2)
+    parent.kill()
+    parent.communicate(timeout=20)
+    wait_until_gone(pids)
+
+
+def test_ctrl_c_is_the_parents_alone() -> None:
+    body = """
+try:
+    print(*engine.worker_pids, flush=True)
+    engine.next_event()
+except KeyboardInterrupt:
+    print(engine.next_event(0.5), flush=True)  # nobody has died of it
+    engine.close()
+    sys.exit(130)
+"""
+    parent, pids = start_parent(body)
+    deadline = time.monotonic() + 20
+    while any(signal.SIGINT not in _ignored(pid) for pid in pids):  # the workers have begun
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.killpg(parent.pid, signal.SIGINT)
+    answer, _ = parent.communicate(timeout=20)
+    assert answer.split() == ["None"]
+    assert parent.returncode == 130
+    wait_until_gone(pids)
+
+
+def _ignored(pid: int) -> set[int]:
+    status = Path(f"/proc/{pid}/status").read_text()
+    mask = int(next(line.split()[1] for line in status.splitlines() if line.startswith("SigIgn")), 16)
+    return {number for number in range(1, 64) if mask >> (number - 1) & 1}

@@ -1,0 +1,175 @@
+"""A search that is killed or interrupted, in processes of their own, goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from stockade.workflow.config import SearchConfig
+from stockade.workflow.records import Task
+from stockade.workflow.search import search
+from stockade.workflow.store import SearchFolder
+from tests.workflow.fake import FakeTrainer, content_of, rows_of
+
+CONFIG = SearchConfig(n_envs=10, total_episodes=700, max_episodes=100, min_episodes=40, inherit="nearest", name="x")
+#: With these a real training takes a second.
+REAL = SearchConfig(
+    n_envs=20, total_episodes=1200, max_episodes=240, min_episodes=100, compliance_threshold=0.3, min_fixes=0.1,
+    max_steps=15, inherit="last", name="x",
+)  # fmt: skip
+CODE = """
+import dataclasses, sys
+from pathlib import Path
+from stockade.workflow.config import SearchConfig
+from stockade.workflow.search import search
+from tests.workflow.fake import FakeTrainer
+from tests.workflow.test_search_resume import {config} as config
+sys.exit(search(dataclasses.replace(config, runs=Path({runs!r}), {changes}){trainer}))
+"""
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def start(runs: Path, config: str = "CONFIG", pause: float = 0.01, **changes: object) -> subprocess.Popen[str]:
+    """A search in a process of its own."""
+    trainer = f", FakeTrainer(pause={pause})" if config == "CONFIG" else ""
+    code = CODE.format(
+        config=config, runs=str(runs), trainer=trainer, changes=", ".join(f"{k}={v!r}" for k, v in changes.items())
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def wait_for_rows(process: subprocess.Popen[str], folder: Path, count: int) -> None:
+    """Until so many updates were made, or it is over."""
+    log, deadline = folder / "training_log.csv", time.monotonic() + 60
+    while process.poll() is None and (not log.exists() or log.read_text().count("\n") <= count):
+        assert time.monotonic() < deadline, "the search does not get on"
+        time.sleep(0.002)
+
+
+def go_on(runs: Path, resume: str = "x") -> None:
+    """To its end, in this process."""
+    assert search(SearchConfig(runs=runs, resume=resume), FakeTrainer()) == 0
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """What a search finds that nothing interrupts."""
+    runs = tmp_path_factory.mktemp("runs")
+    assert search(dataclasses.replace(CONFIG, runs=runs), FakeTrainer()) == 0
+    return content_of(runs / "x")
+
+
+def test_kill_9_again_and_again_then_resume_gives_the_very_same_search(
+    whole: dict[str, object], tmp_path: Path
+) -> None:
+    chance = random.Random(4)
+    for moment, changes in ((3, {}), (25, {"resume": "x"})):
+        process = start(tmp_path, **changes)
+        wait_for_rows(process, tmp_path / "x", moment + chance.randrange(10))
+        time.sleep(0.05 * chance.random())
+        process.kill()
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL, "it was over before it could be killed"
+    go_on(tmp_path)
+    assert content_of(tmp_path / "x") == whole
+
+
+def test_half_a_line_and_a_policy_without_a_result_do_no_harm(whole: dict[str, object], tmp_path: Path) -> None:
+    """As a crash may leave them."""
+    runs = dataclasses.replace(CONFIG, runs=tmp_path)
+    with pytest.raises(RuntimeError):
+        search(runs, FakeTrainer(fail=(4,)))
+    folder = SearchFolder(tmp_path / "x")
+    proposed = folder.read_state().proposals[-1]
+    assert proposed.number == 4
+    task = Task(4, proposed.order, CONFIG, 77, 10)
+    folder.save_policy(FakeTrainer()(task, lambda row: None), CONFIG)
+    with (tmp_path / "x" / "training_log.csv").open("a") as file:
+        file.write("4,6,defender > op_server > enterprise > op_host > user,1,10,999,-1,0,-1,0,0,0,0,0\n4,6,defen")
+    assert search(dataclasses.replace(runs, resume="x"), FakeTrainer()) == 0
+    assert content_of(tmp_path / "x") == whole
+
+
+def test_a_search_that_is_over_stays_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = dataclasses.replace(CONFIG, runs=tmp_path, n_workflows=2)
+    assert search(config, FakeTrainer()) == 0
+    before, printed = content_of(tmp_path / "x"), capsys.readouterr().out
+    assert search(SearchConfig(runs=tmp_path, resume="x"), FakeTrainer(fail=(0, 1, 2, 3))) == 0
+    assert content_of(tmp_path / "x") == before
+    ranking = printed[printed.index("rank ") : printed.index("\n\n", printed.index("rank "))]
+    assert ranking in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_search_cleanly_and_it_can_go_on(
+    whole: dict[str, object], tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    process = start(tmp_path)
+    wait_for_rows(process, tmp_path / "x", 15)
+    process.send_signal(number)
+    _, message = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert f"stopped by {number.name}" in message
+    assert "--resume" in message
+    assert "Traceback" not in message
+    summary = json.loads((tmp_path / "x" / "summary.json").read_text())
+    assert summary["ended"] is None
+    assert 0 < len(summary["workflows"]) < len(whole["summary"]["workflows"])  # type: ignore[index]
+    go_on(tmp_path / "elsewhere", resume=str(tmp_path / "x"))
+    assert content_of(tmp_path / "x") == whole
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_several_at_once_leave_nothing_behind_and_go_on(tmp_path: Path, number: signal.Signals) -> None:
+    process = start(tmp_path, pause=0.03, parallel=2)
+    wait_for_rows(process, tmp_path / "x", 15)
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert len(children) >= 2
+    os.killpg(process.pid, number) if number == signal.SIGINT else process.kill()
+    process.communicate(timeout=30)
+    assert process.returncode == (130 if number == signal.SIGINT else -number)
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert not alive, "processes have outlived the search"
+    done = {r.number: r for r in SearchFolder(tmp_path / "x").read_state().results}
+    go_on(tmp_path)
+    state = SearchFolder(tmp_path / "x").read_state()
+    assert [r.number for r in state.results[: len(done)]] == list(done)  # none is lost, none trained again
+    assert all(done[r.number] == r for r in state.results[: len(done)])
+    assert sorted(r.number for r in state.results) == [p.number for p in state.proposals]
+    assert sum(r.episodes for r in state.results) <= CONFIG.total_episodes
+    folder, orders = SearchFolder(tmp_path / "x"), {r.number: r.order for r in state.results}
+    for proposed, result in zip(state.proposals, sorted(state.results, key=lambda r: r.number), strict=True):
+        parent = proposed.inherit
+        weights = None if parent is None else folder.load_weights(parent, orders[parent])
+        task = Task(proposed.number, proposed.order, CONFIG, proposed.seed, proposed.episodes, weights)
+        assert FakeTrainer()(task, lambda row: None).value == result.value  # as it was proposed, so it was trained
+    rows = rows_of(tmp_path / "x" / "training_log.csv")
+    assert len({(row["number"], row["update"]) for row in rows}) == len(rows)
+    assert int(rows[-1]["total_episodes"]) == sum(r.episodes for r in state.results)
+
+
+def test_kill_9_of_real_trainings_then_resume_gives_the_very_same_weights(tmp_path: Path) -> None:
+    runs = [tmp_path / "whole", tmp_path / "killed"]
+    assert search(dataclasses.replace(REAL, runs=runs[0])) == 0
+    process = start(runs[1], "REAL")
+    wait_for_rows(process, runs[1] / "x", 20)
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL, "it was over before it could be killed"
+    assert search(SearchConfig(runs=runs[1], resume="x")) == 0
+    whole, killed = (content_of(folder / "x") for folder in runs)
+    assert whole == killed
+    assert len(whole["policies"]) >= 6  # type: ignore[arg-type]
