@@ -10,15 +10,15 @@ other programs on the machine lower the figures.
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import json as jsonlib
 import multiprocessing
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +34,9 @@ from stockade.vector import AsyncPoolVectorEnv, SyntheticEnv, available_cores, m
 Factory = Callable[[], gymnasium.Env[Any, Any]]
 Turn = Callable[[], int]
 """One call: some environment steps; returns how many."""
+Case = Callable[[], AbstractContextManager[Turn]]
+"""Opens one way to run environments."""
 
-_PAUSE = 0.1
-"""Seconds between two measurements: workers of `async` finish what was sent to them."""
 REFERENCE_STEP = 0.0022
 """Seconds: what a step of the reference simulator takes."""
 
@@ -87,10 +87,10 @@ def _ours(backend: str, factory: Factory, n: int, **options: Any) -> Iterator[Tu
         actions = envs.action_space.sample()
         if isinstance(envs, AsyncPoolVectorEnv):
             envs.async_reset(seed=0)
-            yield functools.partial(_receive_and_send, envs, actions)
+            yield partial(_receive_and_send, envs, actions)
         else:
             envs.reset(seed=0)
-            yield functools.partial(_step, envs, actions, n)
+            yield partial(_step, envs, actions, n)
 
 
 @contextmanager
@@ -98,7 +98,7 @@ def _gymnasium(kind: str, factory: Factory, n: int) -> Iterator[Turn]:
     envs: Any = SyncVectorEnv([factory] * n) if kind == "sync" else AsyncVectorEnv([factory] * n, context="fork")
     envs.reset(seed=0)
     try:
-        yield functools.partial(_step, envs, envs.action_space.sample(), n)
+        yield partial(_step, envs, envs.action_space.sample(), n)
     finally:
         envs.close()
 
@@ -111,7 +111,7 @@ def _stable_baselines(kind: str, factory: Factory, n: int) -> Iterator[Turn]:
     envs.seed(0)
     envs.reset()
     try:
-        yield functools.partial(_step, envs, np.zeros(n, np.int64), n)
+        yield partial(_step, envs, np.zeros(n, np.int64), n)
     finally:
         envs.close()
 
@@ -152,15 +152,15 @@ def _receive_and_send(envs: AsyncPoolVectorEnv, actions: Any) -> int:
     return len(env_id)
 
 
-def _peers(factory: Factory, n: int, processes: bool) -> dict[str, Any]:
+def _peers(factory: Factory, n: int, processes: bool) -> dict[str, Case]:
     """Gymnasium's and Stable-Baselines3's vector environments."""
-    found = {"Gymnasium SyncVectorEnv": _gymnasium("sync", factory, n)}
+    found: dict[str, Case] = {"Gymnasium SyncVectorEnv": partial(_gymnasium, "sync", factory, n)}
     if processes:
-        found["Gymnasium AsyncVectorEnv"] = _gymnasium("async", factory, n)
+        found["Gymnasium AsyncVectorEnv"] = partial(_gymnasium, "async", factory, n)
     if importlib.util.find_spec("stable_baselines3") is not None:
-        found["Stable-Baselines3 DummyVecEnv"] = _stable_baselines("dummy", factory, n)
+        found["Stable-Baselines3 DummyVecEnv"] = partial(_stable_baselines, "dummy", factory, n)
         if processes:
-            found["Stable-Baselines3 SubprocVecEnv"] = _stable_baselines("subproc", factory, n)
+            found["Stable-Baselines3 SubprocVecEnv"] = partial(_stable_baselines, "subproc", factory, n)
     return found
 
 
@@ -204,16 +204,16 @@ class VectorBench:
         """Steps a second of an environment that costs nothing: all time is overhead."""
         factory = FreeEnv
         for n in (16, 64) if self.quick else (16, 64, 200):
-            cases = {
+            cases: dict[str, Case] = {
                 **_peers(factory, n, processes=True),
-                "serial": _ours("serial", factory, n),
-                "pipes": _ours("pipes", factory, n),
-                "shared_memory": _ours("shared_memory", factory, n),
-                "async, batch n/2": _ours("async", factory, n),
+                "serial": partial(_ours, "serial", factory, n),
+                "pipes": partial(_ours, "pipes", factory, n),
+                "shared_memory": partial(_ours, "shared_memory", factory, n),
+                "async, batch n/2": partial(_ours, "async", factory, n),
             }
             if n <= 64:
-                cases["pipes, workers=n"] = _ours("pipes", factory, n, workers=n)
-                cases["shared_memory, workers=n"] = _ours("shared_memory", factory, n, workers=n)
+                cases["pipes, workers=n"] = partial(_ours, "pipes", factory, n, workers=n)
+                cases["shared_memory, workers=n"] = partial(_ours, "shared_memory", factory, n, workers=n)
             part = f"Overhead: an environment that costs nothing, n={n}"
             rates = self._in_turns(cases)
             yield from (_figure(part, name, rounds, "steps/s") for name, rounds in rates.items())
@@ -233,44 +233,44 @@ class VectorBench:
         """Steps of equal cost."""
         n = 64
         for seconds, name in ((100e-6, "100 microseconds"), (REFERENCE_STEP, "2.2 ms")):
-            factory = functools.partial(SyntheticEnv, step_seconds=seconds, fixed_length=True)
-            cases = {
-                "processes without a vector environment": _ceiling(factory, n),
+            factory = partial(SyntheticEnv, step_seconds=seconds, fixed_length=True)
+            cases: dict[str, Case] = {
+                "processes without a vector environment": partial(_ceiling, factory, n),
                 **_peers(factory, n, processes=True),
-                "serial": _ours("serial", factory, n),
-                "pipes": _ours("pipes", factory, n),
-                "shared_memory": _ours("shared_memory", factory, n),
-                "async, batch n/2": _ours("async", factory, n),
+                "serial": partial(_ours, "serial", factory, n),
+                "pipes": partial(_ours, "pipes", factory, n),
+                "shared_memory": partial(_ours, "shared_memory", factory, n),
+                "async, batch n/2": partial(_ours, "async", factory, n),
             }
             yield from self._efficiencies(f"Efficiency: steps of {name}, n={n}", cases, seconds)
 
     def _stragglers(self) -> Iterator[Figure]:
         """Steps whose cost varies: everybody but `async` waits for the slowest."""
         n = 64
-        factory = functools.partial(SyntheticEnv, step_seconds=REFERENCE_STEP, sigma=1.0, fixed_length=True)
-        cases = {
+        factory = partial(SyntheticEnv, step_seconds=REFERENCE_STEP, sigma=1.0, fixed_length=True)
+        cases: dict[str, Case] = {
             **_peers(factory, n, processes=True),
-            "shared_memory": _ours("shared_memory", factory, n),
-            "async, batch n/2": _ours("async", factory, n, batch_size=n // 2),
-            "async, batch n/4": _ours("async", factory, n, batch_size=n // 4),
+            "shared_memory": partial(_ours, "shared_memory", factory, n),
+            "async, batch n/2": partial(_ours, "async", factory, n, batch_size=n // 2),
+            "async, batch n/4": partial(_ours, "async", factory, n, batch_size=n // 4),
         }
         part = "Efficiency: lognormal steps, mean 2.2 ms, sigma 1, n=64"
         # In a second the mean of the steps drawn is still 4 % off, in five 2 %.
         yield from self._efficiencies(part, cases, REFERENCE_STEP, longer=5)
 
-    def _efficiencies(self, part: str, cases: dict[str, Any], seconds: float, longer: int = 1) -> Iterator[Figure]:
+    def _efficiencies(self, part: str, cases: dict[str, Case], seconds: float, longer: int = 1) -> Iterator[Figure]:
         limit = available_cores() / seconds
         for name, rounds in self._in_turns(cases, longer).items():
             yield _figure(part, name, [rate / limit for rate in rounds], "of the cores")
 
     def _true_states(self) -> Iterator[Figure]:
         """What true states every step cost the built-in world."""
-        world = functools.partial(stockade.make, info=False)
+        world = partial(stockade.make, info=False)
         plain, looking = "shared_memory", "shared_memory, true states every step"
         rates = self._in_turns(
             {
-                plain: _ours("shared_memory", world, 64),
-                looking: _ours("shared_memory", world, 64, true_states="every_step"),
+                plain: partial(_ours, "shared_memory", world, 64),
+                looking: partial(_ours, "shared_memory", world, 64, true_states="every_step"),
             },
             more=4,
         )
@@ -294,18 +294,18 @@ class VectorBench:
         yield _figure(f"{n} workers, forkserver", "start", starts, "s")
         yield _figure(f"{n} workers, forkserver", "close", closes, "s")
 
-    def _in_turns(self, cases: dict[str, Any], longer: int = 1, more: int = 1) -> dict[str, list[float]]:
-        """Steps a second of each case in each round. All are open at once, so that a busy minute hits all alike."""
+    def _in_turns(self, cases: dict[str, Case], longer: int = 1, more: int = 1) -> dict[str, list[float]]:
+        """Steps a second of each case in each round: in turns, so that a busy minute hits all alike.
+
+        Only one is open at a time: a hundred idle processes of the others cost a few percent of every core.
+        """
         seconds = longer * (self.seconds / 5 if self.quick else self.seconds)
         rates: dict[str, list[float]] = {name: [] for name in cases}
-        with ExitStack() as stack:
-            turns = {name: stack.enter_context(case) for name, case in cases.items()}
-            for turn in turns.values():
-                _rate(turn, seconds / 5)
-            for _ in range((3 if self.quick else self.rounds) * more):
-                for name, turn in turns.items():
+        for _ in range((3 if self.quick else self.rounds) * more):
+            for name, open_case in cases.items():
+                with open_case() as turn:
+                    _rate(turn, seconds / 5)
                     rates[name].append(_rate(turn, seconds))
-                    time.sleep(_PAUSE)
         return rates
 
 

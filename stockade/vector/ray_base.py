@@ -25,6 +25,8 @@ from stockade.vector.ray_actor import ActorSpec
 from stockade.vector.ray_cluster import Connection, RayConfig, RemoteWorker, end_all, seconds_until, warn_if_waiting
 from stockade.vector.worker import data_for
 
+_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 0.0)
+"""Seconds between attempts to replace an actor."""
 _REPLACEABLE = ("step", "reset", "step_some", "reset_some")
 
 
@@ -205,16 +207,38 @@ class RayBase(BaseVectorEnv):
             raise error
         self.restarts += 1
         spec = replace(self._specs[lost.index], inheritance=self._inheritance(lost))
-        worker = RemoteWorker(self._ray, lost.index, spec, self._cluster)
-        self._workers[lost.index] = worker
         try:
-            worker.greet()
+            self._workers[lost.index] = self._start_again(lost.index, spec)
         except VectorError as second:
             raise second from error
         again = {reference: call for reference, call in self._flying.items() if call.index == lost.index}
         for reference, call in again.items():
             del self._flying[reference]
             self._submit(call)
+
+    def _start_again(self, index: int, spec: ActorSpec) -> RemoteWorker:
+        """A new actor, with its environments built.
+
+        Tried a few times: for some seconds after the loss of a node, Ray may still place actors there.
+        """
+        for pause in _PAUSES:
+            worker = RemoteWorker(self._ray, index, spec, self._cluster)
+            try:
+                worker.greet()
+            except WorkerDiedError:
+                worker.kill()
+                time.sleep(pause)
+            except BaseException:
+                worker.kill()
+                raise
+            else:
+                return worker
+        raise WorkerStartError(
+            f"{worker.name} was to replace one that was lost, but {len(_PAUSES)} actors in a row died while they were "
+            f"building their environments",
+            index,
+            worker.env_ids,
+        )
 
     def _inheritance(self, lost: RemoteWorker) -> Inheritance:
         """What the environments of a new actor must know of those that are lost."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 import threading
 import time
 import warnings
@@ -25,7 +26,7 @@ from stockade.vector.outcome import Failure
 from stockade.vector.ray_actor import ActorSpec, Greeting, SliceActor
 
 _PATIENCE = 10.0
-"""Seconds after which the user is told that actors wait for CPUs."""
+"""Seconds until the user is told that actors wait for CPUs, or that nobody listens at an address."""
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 """Nothing is reported to anybody, and no tip about graphics cards is printed."""
 
@@ -48,8 +49,8 @@ class RayConfig:
         workers: number of actors; None for the CPUs that the cluster has free.
         timeout: seconds that a call to the environments may take; None waits for ever.
         start_timeout: seconds until actors must be there: they may have to wait for CPUs, or for a cluster to grow.
-        address: of a cluster, if Ray is not running in this process yet; None starts one on this machine (or follows
-            the variable RAY_ADDRESS, as Ray does).
+        address: of a cluster, if Ray is not running in this process yet; "auto" for the one that runs on this machine;
+            None for that of the variable RAY_ADDRESS, or else a new one on this machine.
         actor_options: for `ray.remote`, such as `{"num_cpus": 0.5, "scheduling_strategy": "SPREAD"}`.
     """
 
@@ -101,16 +102,18 @@ class Connection:
 
     def _start(self, config: RayConfig, n_envs: int) -> None:
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-        if config.address in (None, "local") and "RAY_ADDRESS" not in os.environ:
+        address = config.address or os.environ.get("RAY_ADDRESS") or "local"
+        if address == "local":
             # A place for every actor asked for: on one's own machine more workers than cores are allowed.
             share = max(1.0, float(config.options["num_cpus"] or 0))
             cpus = min(n_envs, config.workers or available_cores()) * share
             options |= {"num_cpus": max(1, round(cpus)), "include_dashboard": False}
+        _require_listener(address)
         with _set_in_environment(_QUIET):
             try:
-                self.ray.init(config.address, **options)
+                self.ray.init(address, **options)
             except ConnectionError as error:
-                raise InputError(f"there is no Ray cluster at address={config.address!r}: {error}") from error
+                raise InputError(f"there is no Ray cluster at address={address!r}: {error}") from error
 
     def _check_address(self, address: str) -> None:
         """An address that is not heeded must not pass in silence."""
@@ -169,7 +172,7 @@ class RemoteWorker:
             answer = from_peer(self._ray.get(self._building, timeout=limit))
         except errors.GetTimeoutError:
             raise WorkerTimeoutError(
-                f"{self._name} was not ready within start_timeout={limit} s and was killed: it was waiting for CPUs, "
+                f"{self.name} was not ready within start_timeout={limit} s and was killed: it was waiting for CPUs, "
                 f"or building its environments. {free_cpus(self._ray)}",
                 self.index,
                 self.env_ids,
@@ -205,12 +208,12 @@ class RemoteWorker:
     def death(self, error: Exception, note: str = "") -> WorkerDiedError:
         """The error for an actor that was lost."""
         reason = " ".join(str(error).split())
-        return WorkerDiedError(f"{self._name} was lost: {reason} {note}", self.index, self.env_ids, None)
+        return WorkerDiedError(f"{self.name} was lost: {reason} {note}", self.index, self.env_ids, None)
 
     def overdue(self) -> WorkerTimeoutError:
         """The error for an actor that did not answer."""
         return WorkerTimeoutError(
-            f"{self._name} did not answer within timeout={self._config.timeout} s and was killed; pass a larger "
+            f"{self.name} did not answer within timeout={self._config.timeout} s and was killed; pass a larger "
             f"timeout=, or None to wait for ever, if steps may take that long.",
             self.index,
             self.env_ids,
@@ -221,7 +224,8 @@ class RemoteWorker:
         return f"{self.first}" if self.stop - self.first == 1 else f"{self.first} to {self.stop - 1}"
 
     @property
-    def _name(self) -> str:
+    def name(self) -> str:
+        """For messages: its number, where it is, and what it has."""
         place = "" if self.greeting is None else f"process {self.greeting.pid} on {self.greeting.host}, "
         return f"worker {self.index} ({place}environments {self._span})"
 
@@ -259,6 +263,17 @@ def end_all(ray: Any, workers: list[RemoteWorker], timeout: float) -> None:
 def seconds_until(deadline: float | None) -> float | None:
     """For Ray's `timeout`: None waits for ever."""
     return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+
+def _require_listener(address: str) -> None:
+    """Refuse host:port where nobody listens, which Ray would try for minutes."""
+    host, separator, port = address.removeprefix("ray://").rpartition(":")
+    if not separator or not port.isdigit():
+        return  # "auto", "local" and the like
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE).close()
+    except OSError as error:
+        raise InputError(f"there is no Ray cluster at address={address!r}: {error}") from error
 
 
 @contextlib.contextmanager

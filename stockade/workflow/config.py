@@ -78,7 +78,7 @@ class SearchConfig:
     parallel: int = 1
     """Workflows that are trained at once, each in a process of its own; the next are chosen by GP-BUCB."""
     engine: Literal["local", "ray"] = "local"
-    """Where workflows are trained: on this machine, or on Ray, which may be a cluster; see docs/cluster.md."""
+    """Where workflows are trained: on this machine, or on Ray, which may be a cluster; see docs/search.md."""
     address: str | None = None
     """Of the Ray cluster, HOST:PORT or `auto`; default: a Ray of this machine's own, or what RAY_ADDRESS names."""
     num_cpus_per_workflow: float = 1.0

@@ -1,0 +1,87 @@
+"""One small Ray for all tests here, which are skipped where there is none; none may leave anything behind."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # nothing is reported to anybody
+os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # else Ray warns of a change to come
+
+
+CPUS = 32  # by name: actors of several vector environments at once
+OBJECT_STORE = 100_000_000
+WHY = "Ray is not installed: it needs an environment of its own, `make test-ray`"
+
+
+@pytest.fixture(scope="session")
+def ray_module() -> Any:
+    """Ray, or the test is skipped."""
+    return pytest.importorskip("ray", reason=WHY)
+
+
+@pytest.fixture
+def local_ray(ray_module: Any) -> Iterator[Any]:
+    """Ray, running; started by the first test that needs it and left to the next ones. No test may leave an actor."""
+    if not ray_module.is_initialized():
+        ray_module.init(
+            "local",  # never a cluster that happens to run on this machine
+            num_cpus=CPUS,
+            object_store_memory=OBJECT_STORE,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="ERROR",
+            _system_config={"enable_worker_prestart": False, "prestart_worker_first_driver": False},
+        )
+    yield ray_module
+    wait_until(lambda: free_cpus(ray_module) == CPUS, "actors left behind")
+
+
+@pytest.fixture
+def no_ray(ray_module: Any) -> Iterator[Any]:
+    """Ray, not running: for tests that start it themselves."""
+    ray_module.shutdown()
+    yield ray_module
+    ray_module.shutdown()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left() -> Iterator[None]:
+    """At the end Ray is shut down: no process of it, and nothing in shared memory."""
+    before = shared_memory()
+    yield
+    try:
+        import ray
+    except ImportError:
+        return
+    ray.shutdown()
+    wait_until(lambda: not psutil.Process().children(recursive=True), "processes left behind")
+    wait_until(lambda: shared_memory() <= before, "entries of shared memory left behind")
+
+
+def free_cpus(ray: Any) -> float:
+    """Actors hold theirs until they have ended."""
+    found: float = ray.available_resources().get("CPU", 0.0)
+    return found
+
+
+def shared_memory() -> set[str]:
+    """Entries of /dev/shm; Ray's are called plasma*."""
+    return {entry.name for entry in Path("/dev/shm").iterdir()} if Path("/dev/shm").exists() else set()
+
+
+def wait_until(condition: Any, what: str, seconds: float = 20.0) -> None:
+    """Ray hears of things a little later."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def gone(pids: Any) -> bool:
+    """Whether these processes have ended."""
+    return not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in pids)
