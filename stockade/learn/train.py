@@ -27,7 +27,7 @@ from stockade.cage2.config import WorldConfig
 from stockade.errors import InputError
 from stockade.learn.checkpoint import Checkpoint, CheckpointFolder
 from stockade.learn.config import TrainConfig
-from stockade.learn.files import write_durably
+from stockade.learn.files import new_run_folder, write_durably
 from stockade.learn.metrics import COLUMNS, WINDOW, Events, MetricsFile, episode_columns
 from stockade.learn.ppo import PPO, Iteration
 
@@ -194,15 +194,7 @@ class _Session:
 # ---------------------------------------------------------------------------------------------------------- run folders
 def _new_run(config: TrainConfig) -> Path:
     red = WorldConfig(red=config.red_agent).red  # checks it, and shortens the reference's names
-    stem = config.name or f"{red}-{config.obs}-seed{config.seed}"
-    if Path(stem).name != stem or stem in ("", ".", ".."):
-        raise InputError(f"--name {stem} is no name of a folder in {config.runs}")
-    run, number = config.runs / stem, 2
-    while config.name is None and run.exists():
-        run, number = config.runs / f"{stem}-{number}", number + 1
-    if (run / "config.json").exists():
-        raise InputError(f"{run} exists already; go on with it by --resume {stem}, or take another --name")
-    run.mkdir(parents=True, exist_ok=True)
+    run = new_run_folder(config.runs, config.name, f"{red}-{config.obs}-seed{config.seed}")
     content = {"stockade": stockade.__version__, **config.to_json()}
     write_durably(run / "config.json", (json.dumps(content, indent=1) + "\n").encode())
     return run

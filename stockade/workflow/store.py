@@ -20,7 +20,7 @@ import stockade
 from stockade.cage2.config import WorldConfig
 from stockade.errors import InputError
 from stockade.learn.checkpoint import Checkpoint, load, save
-from stockade.learn.files import write_durably
+from stockade.learn.files import new_run_folder, write_durably
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import UNIT_TYPES, Order, one_hot
 from stockade.workflow.records import FixStatistics, WorkflowResult
@@ -80,15 +80,7 @@ class SearchFolder:
     def create(cls, config: SearchConfig) -> SearchFolder:
         """A new one, with the settings in it."""
         red = WorldConfig(red=config.red_agent).red  # shortens the reference's names
-        stem = config.name or f"search-{red}-seed{config.seed}"
-        if Path(stem).name != stem or stem in ("", ".", ".."):
-            raise InputError(f"--name {stem} is no name of a folder in {config.runs}")
-        path, number = config.runs / stem, 2
-        while config.name is None and path.exists():
-            path, number = config.runs / f"{stem}-{number}", number + 1
-        if (path / "config.json").exists():
-            raise InputError(f"{path} exists already; go on with it by --resume {stem}, or take another --name")
-        path.mkdir(parents=True, exist_ok=True)
+        path = new_run_folder(config.runs, config.name, f"search-{red}-seed{config.seed}")
         content = {"stockade": stockade.__version__, "command": "search", **config.to_json()}
         write_durably(path / "config.json", _encoded(content))
         return cls(path)
