@@ -6,9 +6,10 @@ PYTEST_ARGS ?=
 
 VENV := .venv
 RUN := $(VENV)/bin/python
+RAY := .venv-ray
 
 .DEFAULT_GOAL := help
-.PHONY: help search test test-slow lint format clean
+.PHONY: help search test test-slow test-ray lint format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -22,6 +23,9 @@ test: lint ## set up and run every check: ruff, mypy, pytest without the slow te
 test-slow: $(VENV)/installed-dev ## the slow tests only
 	$(RUN) -m pytest -m slow $(PYTEST_ARGS)
 
+test-ray: $(RAY)/installed ## the tests that need Ray, whose RLlib pins an older Gymnasium: an environment of their own
+	$(RAY)/bin/python -m pytest tests/ray $(PYTEST_ARGS)
+
 lint: $(VENV)/installed-dev ## ruff and mypy
 	$(RUN) -m ruff check
 	$(RUN) -m ruff format --check
@@ -32,7 +36,7 @@ format: $(VENV)/installed-dev ## let ruff sort imports, repair and format
 	$(RUN) -m ruff format
 
 clean: ## remove .venv, caches and builds
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(RAY) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ---------------------------------------------------------------------------------------------------------------- set-up
@@ -51,3 +55,9 @@ $(VENV)/installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	@echo "Setting up $(VENV) with everything for development: once, a few minutes."
 	$(RUN) -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[train,sb3,plots,dev]'
 	@touch $@ $(VENV)/installed-run
+
+$(RAY)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(RAY)
+	grep -v '^gymnasium' constraints.txt > $(RAY)/constraints.txt
+	$(RAY)/bin/python -m pip install --disable-pip-version-check -q -c $(RAY)/constraints.txt -e '.[train,ray,dev]'
+	@touch $@

@@ -7,7 +7,7 @@ import os
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -18,6 +18,7 @@ from stockade.bench.vector_overhead import VectorBench
 from stockade.cage2.verify import find_traces, verify_file
 from stockade.errors import InputError
 from stockade.learn.config import TrainConfig
+from stockade.learn.presets import preset_of
 from stockade.learn.runs import RunsConfig
 from stockade.report import draw_search
 from stockade.workflow.config import SearchConfig
@@ -82,20 +83,24 @@ class Bench:
         return self.what.run()
 
 
-Command = (
-    Annotated[Verify, tyro.conf.subcommand("verify")]
-    | Annotated[TrainConfig, tyro.conf.subcommand("train")]
-    | Annotated[SearchConfig, tyro.conf.subcommand("search")]
-    | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
-    | Annotated[RunsConfig, tyro.conf.subcommand("runs")]
-    | Annotated[Bench, tyro.conf.subcommand("bench")]
-)
+def _commands(arguments: list[str]) -> Any:
+    """All subcommands; a preset's settings are the defaults of `train`."""
+    training = preset_of(arguments) if arguments[:1] == ["train"] else TrainConfig()
+    return (
+        Annotated[Verify, tyro.conf.subcommand("verify")]
+        | Annotated[TrainConfig, tyro.conf.subcommand("train", default=training)]
+        | Annotated[SearchConfig, tyro.conf.subcommand("search")]
+        | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+        | Annotated[RunsConfig, tyro.conf.subcommand("runs")]
+        | Annotated[Bench, tyro.conf.subcommand("bench")]
+    )
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point. Exit codes: 0 fine, 1 the answer is no, 2 the input cannot be used, 130 interrupted."""
     try:
-        command = tyro.cli(Command, args=arguments, prog="stockade", description=__doc__)
+        given = sys.argv[1:] if arguments is None else arguments
+        command = tyro.cli(_commands(given), args=given, prog="stockade", description=__doc__)
         code = command.run(draw_search) if isinstance(command, SearchConfig) else command.run()
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -77,17 +77,23 @@ class PPOConfig:
 class TrainConfig:
     """Train a PPO agent; everything about the run goes to runs/NAME."""
 
+    preset: Literal["champion"] | None = None
+    """Begin with these settings instead of the defaults; other flags change single ones. `champion` is the recipe of
+    the policy that ships with the package. In Python: stockade.learn.presets."""
     red_agent: str = "bline"
     """Who attacks: bline, meander, sleep, mix (one of the three, drawn anew each episode), or the reference's class
-    names B_lineAgent, RedMeanderAgent, SleepAgent."""
+    names B_lineAgent, RedMeanderAgent, SleepAgent; or several with their shares of the environments:
+    bline:9,meander:9,sleep:1."""
     total_episodes: int = 100_000
     """Episodes to train for."""
     n_envs: int = 256
     """Environments that run at once."""
     max_steps: int = 100
     """Steps of an episode."""
-    rules: Literal["current", "leaderboard"] = "current"
-    """Rule set."""
+    horizons: str = ""
+    """Episodes of several lengths instead, with their shares of the environments: 30,50,100:2."""
+    rules: Literal["current", "leaderboard", "both"] = "current"
+    """Rule set; with both, half of the environments each."""
     obs: Literal["bits", "memory"] = "memory"
     """What the agent sees: the 52 bits of the challenge, or these and what it knows from its own history."""
     action_mask: bool = False
@@ -106,6 +112,9 @@ class TrainConfig:
     """Episodes from one checkpoint to the next."""
     keep_checkpoints: int = 3
     """Checkpoints that are kept, beside the best."""
+    validation_episodes: int = 0
+    """At each checkpoint play so many episodes of each kind of world by the likeliest actions, on seeds of their own,
+    and call the checkpoint with the highest sum of mean returns the best; 0 goes by the returns of training."""
     tensorboard: bool = True
     """Write TensorBoard events too."""
     ppo: Annotated[PPOConfig, tyro.conf.arg(name="")] = field(default_factory=PPOConfig)
@@ -115,7 +124,8 @@ class TrainConfig:
         """Refuse what could not work, before any work."""
         for name in ("total_episodes", "n_envs", "max_steps", "checkpoint_episodes", "keep_checkpoints"):
             _check(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        _check(self.seed >= 0, "seed", self.seed, "0 or more")
+        for name in ("seed", "validation_episodes"):
+            _check(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
 
     def run(self) -> int:
         """Train; the exit code is 130 after Ctrl-C and 143 after SIGTERM."""
@@ -128,7 +138,7 @@ class TrainConfig:
     def to_json(self) -> dict[str, Any]:
         """What decides the result, for config.json."""
         content = asdict(self)
-        for name in ("name", "runs", "resume"):
+        for name in ("preset", "name", "runs", "resume"):
             del content[name]
         return content
 

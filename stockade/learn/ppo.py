@@ -24,11 +24,10 @@ import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from stockade.cage2.snapshot import Snapshot
-from stockade.cage2.vector import NativeVectorEnv
 from stockade.cores import available_cores
 from stockade.learn.config import PPOConfig
 from stockade.learn.kernels import GOING_ON, STATS, TERMINATED, TRUNCATED, advantages, draw, look, loss_head
+from stockade.learn.mixture import restore_worlds, save_worlds
 from stockade.learn.policy import Architecture, Policy, Workspace
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
@@ -309,10 +308,7 @@ class PPO:
         arrays |= {f"adam.{name}": adam[name].numpy().copy() for name in ("exp_avg", "exp_avg_sq", "step")}
         for k, lane in enumerate(self.lanes):
             parts = {name: getattr(lane, name) for name in ("obs", "dead", "returns", "lengths")}
-            if isinstance(lane.envs, NativeVectorEnv):
-                worlds = lane.envs.snapshot()
-                saved = {name: getattr(worlds, name) for name in ("worlds", "ledgers", "memory")}
-                parts |= {name: array for name, array in saved.items() if array is not None}
+            parts |= save_worlds(lane.envs)
             arrays |= {f"lane{k}.{name}": np.ascontiguousarray(array).copy() for name, array in parts.items()}
         streams = [self._order.bit_generator.state, *(lane.chance.bit_generator.state for lane in self.lanes)]
         counts = {"iteration": self.iteration, "episodes": self.episodes, "steps": self.steps}
@@ -331,13 +327,11 @@ class PPO:
         self._order.bit_generator.state = rest["streams"][0]
         for k, lane in enumerate(self.lanes):
             lane.chance.bit_generator.state = rest["streams"][k + 1]
-            if isinstance(lane.envs, NativeVectorEnv):
-                saved = [arrays.get(f"lane{k}.{name}") for name in ("worlds", "ledgers", "memory")]
-                if saved[0] is None:
-                    raise ValueError("the checkpoint holds no worlds; it is of another backend")
-                lane.envs.restore(Snapshot(lane.envs.config, saved[0], saved[1], saved[2]))
+            prefix = f"lane{k}."
+            saved = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+            if restore_worlds(lane.envs, saved):
                 for name in ("obs", "dead", "returns", "lengths"):
-                    setattr(lane, name, arrays[f"lane{k}.{name}"].copy())
+                    setattr(lane, name, saved[name].copy())
             else:
                 lane.begin(int(np.random.SeedSequence([self._seed, self.iteration]).generate_state(1)[0]))
 

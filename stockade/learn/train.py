@@ -23,16 +23,21 @@ from tqdm import tqdm
 
 import stockade
 from stockade.cage2.actions import ACTION_MASK
-from stockade.cage2.config import WorldConfig
 from stockade.errors import InputError
+from stockade.learn.agents import Agent
 from stockade.learn.checkpoint import Checkpoint, CheckpointFolder
 from stockade.learn.config import TrainConfig
+from stockade.learn.evaluate import play
 from stockade.learn.files import new_run_folder, write_durably
 from stockade.learn.metrics import COLUMNS, WINDOW, Events, MetricsFile, episode_columns
-from stockade.learn.ppo import PPO, Iteration
+from stockade.learn.mixture import Cell, make_mixture, read_cells, share_out
+from stockade.learn.policy import Policy
+from stockade.learn.ppo import PPO, AnyVectorEnv, Iteration
 
 #: Worse than any return; JSON knows no infinity.
 LOWEST = -1e300
+#: Validation plays these seeds and on; no evaluation of a result may take them.
+VALIDATION_SEED = 2_000_000_000
 
 
 class TrainingDiverged(InputError):
@@ -70,20 +75,29 @@ class StopSignals:
 
 def make_learner(config: TrainConfig) -> PPO:
     """Environments and PPO of a run."""
-    world: dict[str, Any] = {
-        "red": config.red_agent, "horizon": config.max_steps, "rules": config.rules, "obs": config.obs,
-    }  # fmt: skip
+    cells = cells_of(config)
+    envs: list[AnyVectorEnv]
     if config.backend == "native":
         lanes = min(config.ppo.shards, config.n_envs)
         ends = [config.n_envs * k // lanes for k in range(lanes + 1)]
-        sizes = [end - begin for begin, end in itertools.pairwise(ends)]
-        envs = [stockade.make_vec(n, copy=False, threads=1, **world) for n in sizes]
+        envs = [make_mixture(cells, end - begin) for begin, end in itertools.pairwise(ends)]
     else:
-        envs = [stockade.make_vec(config.n_envs, config.backend, **world)]
+        world = cells[0].world
+        settings = {name: getattr(world, name) for name in ("red", "horizon", "rules", "obs")}
+        envs = [stockade.make_vec(config.n_envs, config.backend, **settings)]
     actions = np.flatnonzero(ACTION_MASK).tolist() if config.action_mask else None
     limit = config.ppo.time_limit
     sees_the_clock = config.obs == "memory"
     return PPO(envs, config.ppo, config.seed, actions, limit == "terminal" or (limit == "auto" and sees_the_clock))
+
+
+def cells_of(config: TrainConfig) -> list[Cell]:
+    """The kinds of worlds that a run trains in, checked that its environments can be shared out among them."""
+    cells = read_cells(config.red_agent, config.horizons or str(config.max_steps), config.rules, config.obs)
+    if config.backend != "native" and len(cells) > 1:
+        raise InputError(f"several attackers, horizons or rule sets need --backend native, not {config.backend}")
+    share_out(cells, config.n_envs // min(config.ppo.shards, config.n_envs))
+    return cells
 
 
 def train(config: TrainConfig) -> int:
@@ -175,9 +189,13 @@ class _Session:
     def _save(self, may_be_best: bool) -> None:
         arrays, rest = self.learner.state()
         mean = float(np.mean(self.window)) if self.window else LOWEST
-        is_best = may_be_best and len(self.window) == WINDOW and mean > self.best
+        score = mean if len(self.window) == WINDOW else LOWEST
+        if may_be_best and self.config.validation_episodes:
+            score = validate(self.learner.policy, cells_of(self.config), self.config.validation_episodes)
+            print(f"after {self.learner.episodes} episodes: validation {score:.2f}", flush=True)
+        is_best = may_be_best and score > self.best
         if is_best:
-            self.best = mean
+            self.best = score
         rest |= {"best": self.best, "return": mean, "seconds": self.seconds, "obs": self.config.obs}
         checkpoint = Checkpoint({**arrays, "window": np.array(self.window)}, rest)
         if self.checkpoints.save(self.learner.iteration, checkpoint, is_best):
@@ -191,10 +209,19 @@ class _Session:
                   f"5% quantile {np.quantile(returns, 0.05):.2f}")  # fmt: skip
 
 
+def validate(policy: Policy, cells: list[Cell], episodes: int) -> float:
+    """Sum over the cells of the mean return by the likeliest actions."""
+    return sum(
+        float(play(Agent(policy, cell.world.obs, greedy=True), cell.world.red, cell.world.horizon, episodes,
+                   VALIDATION_SEED + k * episodes, cell.world.rules).mean())
+        for k, cell in enumerate(cells)
+    )  # fmt: skip
+
+
 # ---------------------------------------------------------------------------------------------------------- run folders
 def _new_run(config: TrainConfig) -> Path:
-    red = WorldConfig(red=config.red_agent).red  # checks it, and shortens the reference's names
-    run = new_run_folder(config.runs, config.name, f"{red}-{config.obs}-seed{config.seed}")
+    reds = dict.fromkeys(cell.world.red for cell in cells_of(config))  # checked, and the reference's names shortened
+    run = new_run_folder(config.runs, config.name, f"{config.preset or '-'.join(reds)}-{config.obs}-seed{config.seed}")
     content = {"stockade": stockade.__version__, **config.to_json()}
     write_durably(run / "config.json", (json.dumps(content, indent=1) + "\n").encode())
     return run

@@ -103,7 +103,7 @@ class NativeSlice:
 
     def step_some(self, places: Sequence[int] | np.ndarray, actions: np.ndarray) -> Outcome:
         """Advance the worlds `places` of this slice, in any order, the others left alone."""
-        rows = np.asarray(places)
+        rows = np.asarray(places, np.intp)
         self._actions[rows] = actions
         outcome = Outcome()
         self.buffers.truncated[rows] = False
@@ -225,7 +225,7 @@ class NativeSlice:
     # True states
 
     def _grow_older(self, rows: np.ndarray) -> None:
-        if self.config.true_states != "every_step":
+        if self.config.true_states not in (None, "every_step"):
             age = self.buffers.age
             age[rows] += age[rows] >= 0
 

@@ -72,17 +72,16 @@ class RayBase(BaseVectorEnv):
         config = config or SliceConfig()
         self.restart = restart
         self.restarts = 0
-        self._cluster = cluster
         self._flying: dict[Any, Call] = {}  # by Ray's reference to the reply, in the order of sending
         self._workers: list[RemoteWorker] = []
         pickled = to_worker(factory)
         self._connection = Connection(cluster, n_envs)
-        self._ray = self._connection.ray
+        self._ray, self._cluster = self._connection.ray, self._connection.config
         try:
             count = self._connection.workers
             bounds = itertools.pairwise(n_envs * k // count for k in range(count + 1))
             self._specs = [ActorSpec(pickled, first, stop - first, config) for first, stop in bounds]
-            self._workers += [RemoteWorker(self._ray, i, spec, cluster) for i, spec in enumerate(self._specs)]
+            self._workers += [RemoteWorker(self._ray, i, spec, self._cluster) for i, spec in enumerate(self._specs)]
             description = self._greet_all()
             description.check(config)
             super().__init__(description, n_envs, Buffers.allocate(description.layout, n_envs), config, copy)

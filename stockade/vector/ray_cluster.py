@@ -14,7 +14,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stockade.cores import available_cores
@@ -63,15 +63,16 @@ class RayConfig:
     @property
     def options(self) -> dict[str, Any]:
         """All options of an actor. Ray must not repeat calls: an environment would be stepped twice."""
-        return {"num_cpus": 1, **self.actor_options, "max_restarts": 0, "max_task_retries": 0, "max_concurrency": 1}
+        return {**self.actor_options, "max_restarts": 0, "max_task_retries": 0, "max_concurrency": 1}
 
 
 class _Started:
-    """Whether Ray was started here, and by how many vector environments it is used."""
+    """The Ray that was started by us: its address, whether it runs on this machine alone, how many use it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.by_us = False
+        self.address: str | None = None
+        self.here = False
         self.users = 0
 
 
@@ -83,6 +84,7 @@ class Connection:
 
     Attributes:
         ray: the module.
+        config: what was asked for, completed for this Ray.
         workers: number of actors to start: what was asked for, or fits the cluster.
     """
 
@@ -91,33 +93,41 @@ class Connection:
         self._open = False
         with _started.lock:
             if not self.ray.is_initialized():
-                self._start(config, n_envs)
-                _started.by_us, _started.users = True, 0
+                _started.here = self._start(config)
+                _started.address, _started.users = self._address(), 0
             elif config.address not in (None, "auto"):
                 self._check_address(str(config.address))
-            _started.users += 1
+            self._ours = self._address() == _started.address
+            _started.users += self._ours
             self._open = True
+        # On one's own machine more workers than cores are allowed, so nobody counts CPUs on a Ray that we have started.
+        share = 0 if self._ours and _started.here else 1
+        self.config = replace(config, actor_options={"num_cpus": share, **config.actor_options})
         workers = config.workers or int(self.ray.available_resources().get("CPU", 1))
         self.workers = min(n_envs, max(1, workers))
 
-    def _start(self, config: RayConfig, n_envs: int) -> None:
+    def _start(self, config: RayConfig) -> bool:
+        """Start Ray, or connect to a cluster. True if it runs on this machine alone."""
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         address = config.address or os.environ.get("RAY_ADDRESS") or "local"
         if address == "local":
-            # A place for every actor asked for: on one's own machine more workers than cores are allowed.
-            share = max(1.0, float(config.options["num_cpus"] or 0))
-            cpus = min(n_envs, config.workers or available_cores()) * share
-            options |= {"num_cpus": max(1, round(cpus)), "include_dashboard": False}
+            options |= {"num_cpus": available_cores(), "include_dashboard": False}
         _require_listener(address)
         with _set_in_environment(_QUIET):
             try:
                 self.ray.init(address, **options)
             except ConnectionError as error:
                 raise InputError(f"there is no Ray cluster at address={address!r}: {error}") from error
+        return address == "local"
+
+    def _address(self) -> str:
+        """Of the Ray that this process uses; no two have the same."""
+        address: str = self.ray.get_runtime_context().gcs_address
+        return address
 
     def _check_address(self, address: str) -> None:
         """An address that is not heeded must not pass in silence."""
-        here = self.ray.get_runtime_context().gcs_address
+        here = self._address()
         if address != here:
             raise InputError(
                 f"address={address!r}, but this process already uses the Ray at {here}: leave address= out, "
@@ -127,12 +137,11 @@ class Connection:
     def close(self) -> None:
         """End Ray, if we have started it and nobody else of ours uses it."""
         with _started.lock:
-            if not self._open:
-                return
+            last = self._open and self._ours and _started.users == 1
+            if self._open and self._ours:
+                _started.users -= 1
             self._open = False
-            _started.users -= 1
-            if _started.by_us and not _started.users:
-                _started.by_us = False
+            if last and self.ray.is_initialized() and self._address() == _started.address:
                 self.ray.shutdown()
 
 
@@ -240,7 +249,7 @@ def warn_if_waiting(ray: Any, workers: list[RemoteWorker], config: RayConfig) ->
     """Tell the user why nothing happens, if actors wait for CPUs: others may free some, or a cluster may grow."""
     soon = time.monotonic() + _PATIENCE
     waiting = [worker for worker in workers if not worker.is_built(seconds_until(soon))]
-    share = config.options["num_cpus"] or 0
+    share = config.actor_options["num_cpus"] or 0
     if waiting and ray.available_resources().get("CPU", 0.0) < share:
         warnings.warn(
             f"{len(waiting)} of {len(workers)} workers wait for {share:g} CPUs each. {free_cpus(ray)} "

@@ -147,16 +147,29 @@ class RayVectorEnv(RayBase):
         return ids
 
     def _land(self, seconds: float | None) -> bool:
-        """Take the replies that are there, waiting at most so long for the first one. True if there were any."""
-        flying = list(self._flying)
-        if not flying:
+        """Take the replies that are there, waiting at most so long for the first one. True if there were any.
+
+        An actor serves calls in order, but a reply may overtake an earlier one on its way; it is then left until that
+        one is here too, so that no environment comes twice before another of its worker comes once.
+        """
+        if not self._flying:
             return False
-        landed, _ = self._ray.wait(flying, num_returns=1, timeout=seconds)
-        if landed and len(flying) > 1:
-            landed, _ = self._ray.wait(flying, num_returns=len(flying), timeout=0)
+        oldest: dict[int, Any] = {}
+        for reference, call in self._flying.items():
+            oldest.setdefault(call.index, reference)
+        if not self._ray.wait(list(oldest.values()), num_returns=1, timeout=seconds)[0]:
+            return False
+        flying = list(self._flying)
+        there = set(self._ray.wait(flying, num_returns=len(flying), timeout=0)[0])
+        landed, overtaken = [], set()
+        for reference, call in self._flying.items():
+            if reference not in there:
+                overtaken.add(call.index)
+            elif call.index not in overtaken:
+                landed.append(reference)
         for call, outcome in self._replies(landed):
             self._accept(call, outcome)
-        return bool(landed)
+        return True
 
     def _accept(self, call: Call, outcome: Outcome) -> None:
         self._absorb_truths(outcome)

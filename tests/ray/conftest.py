@@ -3,11 +3,15 @@
 import os
 import time
 from collections.abc import Iterator
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
+
+from tests.workflow.fake import HELD, FakeTrainer
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # nothing is reported to anybody
 os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # else Ray warns of a change to come
@@ -15,7 +19,13 @@ os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # else Ray warns of a ch
 
 CPUS = 32  # by name: actors of several vector environments at once
 OBJECT_STORE = 100_000_000
+HERE = Path(__file__).parent
 WHY = "Ray is not installed: it needs an environment of its own, `make test-ray`"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that start a Ray of their own come last: it takes seconds, and the shared one must be gone by then."""
+    items.sort(key=lambda item: HERE in item.path.parents and "local_ray" not in getattr(item, "fixturenames", ()))
 
 
 @pytest.fixture(scope="session")
@@ -74,8 +84,8 @@ def shared_memory() -> set[str]:
     return {entry.name for entry in Path("/dev/shm").iterdir()} if Path("/dev/shm").exists() else set()
 
 
-def wait_until(condition: Any, what: str, seconds: float = 20.0) -> None:
-    """Ray hears of things a little later."""
+def wait_until(condition: Any, what: str, seconds: float = 120.0) -> None:
+    """Ray hears of things a little later, on a busy machine a good deal later."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, what
@@ -85,3 +95,32 @@ def wait_until(condition: Any, what: str, seconds: float = 20.0) -> None:
 def gone(pids: Any) -> bool:
     """Whether these processes have ended."""
     return not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in pids)
+
+
+# ---------------------------------------------------------------------------------------------------- for searches
+@pytest.fixture(scope="session")
+def known_holdings() -> Iterator[None]:
+    """What red can hold is known here, and need not be played out."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("stockade.workflow.search.types_red_can_hold", lambda *_: np.array(HELD))
+        yield
+
+
+@pytest.fixture(scope="session")
+def whole(known_holdings: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the local engine finds, one workflow at a time."""
+    from tests.ray.searches import CONFIG, run
+
+    return run(tmp_path_factory.mktemp("runs"), CONFIG, FakeTrainer())
+
+
+@pytest.fixture(scope="session")
+def two(known_holdings: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the local engine finds, two workflows at a time, with the results in a given order."""
+    from tests.ray.searches import run_in_order
+
+    found = run_in_order(tmp_path_factory.mktemp("runs"), engine="local")
+    helpers: Any = forkserver, resource_tracker  # of multiprocessing; here nothing may be left
+    helpers[0]._forkserver._stop()
+    helpers[1]._resource_tracker._stop()
+    return found

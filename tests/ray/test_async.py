@@ -10,6 +10,7 @@ import stockade
 from stockade.vector import SyntheticEnv, make_vector
 from stockade.vector.check_trial import plain
 from stockade.vector.synthetic import SyntheticFault
+from tests.ray.conftest import wait_until
 from tests.vector.environments import EverySpace
 
 pytestmark = pytest.mark.usefixtures("local_ray")
@@ -18,13 +19,15 @@ SLEEPY = functools.partial(SyntheticEnv, step_seconds=0.02, work="sleep")
 
 
 class OneSlow(SyntheticEnv):
-    """The environment that was seeded with 0 takes its time."""
+    """The environment that was seeded with 0 waits in its first step until there is a file."""
 
-    def __init__(self):
-        super().__init__(work="sleep")
+    def __init__(self, file):
+        super().__init__()
+        self._file = file
 
     def step(self, action):
-        self._step_seconds = 0.3 if self._seed == 0 else 0.0
+        if self._seed == 0:
+            wait_until(self._file.exists, "nobody made the file")
         return super().step(action)
 
 
@@ -41,7 +44,7 @@ def own_run(envs, steps):
     return [row[:steps] for row in rows]
 
 
-@pytest.mark.parametrize(("batch_size", "workers"), [(1, 1), (4, 3), (7, 2)])
+@pytest.mark.parametrize(("batch_size", "workers"), [pytest.param(1, 1, marks=pytest.mark.slow), (4, 3), (7, 2)])
 def test_the_built_in_world_gives_the_bits_of_native_in_any_batches(batch_size, workers):
     options = {"red": "meander", "horizon": 9, "obs": "memory"}
     with stockade.make_vec(7, **options) as native:
@@ -71,15 +74,22 @@ def test_a_batch_has_batch_size_rows_that_env_id_names():
         assert infos["payload"].shape == (2, 2)
 
 
-def test_a_slow_environment_delays_only_its_worker_and_nobody_starves():
-    with make_vector("ray", OneSlow, 3, workers=3, batch_size=1) as envs:
+def test_a_slow_environment_delays_only_its_worker_and_nobody_starves(tmp_path):
+    file = tmp_path / "go on"
+    with make_vector("ray", functools.partial(OneSlow, file), 3, workers=3, batch_size=1) as envs:
         envs.async_reset(seed=0)
         seen = np.zeros(3, int)
-        while seen[0] < 4:
-            *_, infos = envs.recv()
-            seen[infos["env_id"]] += 1
-            envs.send(np.zeros(1, np.int64), infos["env_id"])
-        assert seen[1:].min() > 3 * seen[0]
+
+        def pump(enough):
+            while not enough():
+                *_, infos = envs.recv()
+                seen[infos["env_id"]] += 1
+                envs.send(np.zeros(1, np.int64), infos["env_id"])
+
+        pump(lambda: seen[1:].min() > 20)
+        assert seen[0] <= 1  # its reset
+        file.touch()
+        pump(lambda: seen[0] > 20)  # though the others are always ready too
 
 
 def test_with_all_ready_everybody_comes_once_before_anybody_comes_twice():

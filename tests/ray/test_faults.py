@@ -26,6 +26,7 @@ from tests.vector.environments import AwkwardEnv, OneFails
 pytestmark = pytest.mark.usefixtures("local_ray")
 
 ACTIONS = np.zeros(4, np.int64)
+PATIENCE = 5  # seconds: enough for an actor that does not hang, on a busy machine too
 
 
 def env_with(*faults: Fault, **options):
@@ -56,15 +57,15 @@ def kill_later(pid, seconds=0.3):
 
 
 def test_kill_during_a_step_is_an_error_that_names_worker_and_environments(local_ray):
-    slow = functools.partial(SyntheticEnv, step_seconds=60.0, work="sleep")
-    with make_vector("ray", slow, 4, workers=2) as envs:
+    slow = functools.partial(SyntheticEnv, step_seconds=600.0, work="sleep")
+    with make_vector("ray", slow, 4, workers=2, timeout=None) as envs:
         envs.reset(seed=0)
         pids = envs.worker_pids
         timer, begin = kill_later(pids[0]), time.monotonic()
         with pytest.raises(WorkerDiedError, match=rf"worker 0 \(process {pids[0]} .*environments 0 to 1\)") as caught:
             envs.step(ACTIONS)
         timer.join()
-        assert time.monotonic() - begin < 30.0  # the other's step takes a minute
+        assert time.monotonic() - begin < 300.0  # the other's step takes ten minutes
         assert (caught.value.worker, caught.value.env_ids) == (0, (0, 1))
         assert "pass restart=N" in str(caught.value)
         with pytest.raises(WorkerDiedError, match="worker 0"):
@@ -105,7 +106,7 @@ def test_restart_truncates_the_lost_episodes_and_leaves_the_others_alone(mode):
         assert 0 < values[0][2, 0] == values[0][3, 0] < 15  # a new episode
 
 
-@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+@pytest.mark.parametrize("mode", ["next_step", pytest.param("same_step", marks=pytest.mark.slow), "disabled"])
 def test_restart_of_the_built_in_world(mode):
     """The same for compiled batches; and a run with the same loss is the same."""
 
@@ -160,7 +161,7 @@ def test_death_in_a_call_is_an_error_and_the_next_step_restarts():
 
 def test_a_hanging_actor_is_killed_at_the_deadline_and_replaced():
     hangs = functools.partial(SyntheticEnv, horizon=20, faults=(Fault("hang", step=2, seed=103),))
-    with make_vector("ray", hangs, 4, workers=2, timeout=1.0, restart=1) as envs:
+    with make_vector("ray", hangs, 4, workers=2, timeout=PATIENCE, restart=1) as envs:
         envs.reset(seed=100)
         envs.step(ACTIONS)
         pid = envs.worker_pids[1]
@@ -171,11 +172,11 @@ def test_a_hanging_actor_is_killed_at_the_deadline_and_replaced():
 
 def test_a_stopped_actor_without_restart_is_an_error():
     """It cannot even hear that it is to end."""
-    with make_vector("ray", SyntheticEnv, 4, workers=2, timeout=1.0) as envs:
+    with make_vector("ray", SyntheticEnv, 4, workers=2, timeout=PATIENCE) as envs:
         envs.reset(seed=0)
         pid = envs.worker_pids[0]
         os.kill(pid, signal.SIGSTOP)
-        with pytest.raises(WorkerTimeoutError, match=r"worker 0 .*timeout=1\.0") as caught:
+        with pytest.raises(WorkerTimeoutError, match=rf"worker 0 .*timeout={PATIENCE}") as caught:
             envs.step(ACTIONS)
         assert isinstance(caught.value, TimeoutError)
         assert caught.value.env_ids == (0, 1)
@@ -226,7 +227,7 @@ def test_construction_that_fails_leaves_no_actor(tmp_path):
     with pytest.raises(WorkerDiedError, match="building its environments"):
         make_vector("ray", lambda: os._exit(9), 2, workers=1)
     with pytest.raises(WorkerTimeoutError, match="building its environments"):
-        make_vector("ray", lambda: time.sleep(60), 2, workers=1, start_timeout=4.0)
+        make_vector("ray", lambda: time.sleep(60), 2, workers=1, start_timeout=1.0)
     with pytest.raises(UnsupportedFeatureError, match="true_state"):
         make_vector("ray", SyntheticEnv, 2, workers=1, true_states="every_step")
     with pytest.raises(ValueError, match="obs_dtype"):
@@ -244,14 +245,19 @@ def test_an_exception_that_cannot_travel_is_told_as_text():
 
 def test_after_an_interrupted_step_late_replies_are_dropped():
     """Ctrl-C in the middle of a step; then a reset must give the reset's numbers, not the late step's."""
-    slow = functools.partial(SyntheticEnv, step_seconds=0.4, work="sleep")
-    with make_vector("ray", slow, 4, workers=2) as envs, make_vector("serial", slow, 4) as undisturbed:
+    slow = functools.partial(SyntheticEnv, step_seconds=2.0, work="sleep")
+    with make_vector("ray", slow, 2, workers=2) as envs, make_vector("serial", SyntheticEnv, 2) as undisturbed:
         envs.reset(seed=0)
-        timer = threading.Timer(0.2, lambda: signal.pthread_kill(threading.main_thread().ident, signal.SIGINT))
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            envs.step(ACTIONS)
-        timer.join()
+
+        def interrupt():
+            wait_until(lambda: len(envs._flying) == 2, "no step under way")
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+        fault = threading.Thread(target=interrupt)
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+            fault.start()
+            envs.step(ACTIONS[:2])
+        fault.join()
         assert np.array_equal(envs.reset(seed=5)[0], undisturbed.reset(seed=5)[0])
-        for one, other in zip(envs.step(ACTIONS)[:4], undisturbed.step(ACTIONS)[:4], strict=True):
+        for one, other in zip(envs.step(ACTIONS[:2])[:4], undisturbed.step(ACTIONS[:2])[:4], strict=True):
             assert np.array_equal(one, other)

@@ -6,6 +6,7 @@ The cluster is a real one of several raylets, all on this machine.
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,20 +17,31 @@ import stockade
 from stockade.errors import InputError
 from stockade.vector import WorkerDiedError
 from tests.ray.conftest import OBJECT_STORE, gone, wait_until
+from tests.ray.searches import results_of, run_in_order, under_way
+
+SMALL = {"object_store_memory": OBJECT_STORE, "include_dashboard": False}
+
+
+@pytest.fixture(scope="module")
+def head(ray_module: Any) -> Iterator[Any]:
+    """A cluster of nothing but a head without CPUs."""
+    from ray.cluster_utils import Cluster
+
+    ray_module.shutdown()
+    quick = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 1000, "health_check_failure_threshold": 5}
+    options = {"num_cpus": 0, "_system_config": {**quick, "enable_worker_prestart": False}}
+    made = Cluster(initialize_head=True, head_node_args={**SMALL, **options})
+    yield made
+    ray_module.shutdown()
+    made.shutdown()
 
 
 @pytest.fixture
-def cluster(no_ray: Any) -> Iterator[Any]:
-    """A head without CPUs and two nodes with four each."""
-    from ray.cluster_utils import Cluster
-
-    quick = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 1000, "health_check_failure_threshold": 5}
-    head = {"num_cpus": 0, "_system_config": {**quick, "enable_worker_prestart": False}}
-    made = Cluster(initialize_head=True, head_node_args={"object_store_memory": OBJECT_STORE, **head})
-    made.workers = [made.add_node(num_cpus=4, object_store_memory=OBJECT_STORE) for _ in range(2)]
-    yield made
-    no_ray.shutdown()
-    made.shutdown()
+def cluster(head: Any, no_ray: Any) -> Iterator[Any]:
+    """The head, and the nodes that a test adds to it."""
+    yield head
+    for node in list(head.worker_nodes):
+        head.remove_node(node, allow_graceful=False)
 
 
 def step_for(envs, seconds):
@@ -44,6 +56,7 @@ def raylet_of(pid: int) -> int:
 
 
 def test_a_node_is_lost_under_load(cluster):
+    nodes = [cluster.add_node(num_cpus=4, **SMALL) for _ in range(2)]
     horizon = 50
     options = {"red": "meander", "horizon": horizon}
     spread, lost_at_once = {"scheduling_strategy": "SPREAD"}, 2
@@ -55,7 +68,7 @@ def test_a_node_is_lost_under_load(cluster):
     ):
         homes = [raylet_of(pid) for pid in envs.worker_pids]
         assert homes.count(homes[0]) == lost_at_once  # and the others on the other node
-        doomed = next(node for node in cluster.workers if raylet_pid(node) == homes[0])
+        doomed = next(node for node in nodes if raylet_pid(node) == homes[0])
         lost = np.repeat([home == homes[0] for home in homes], 2)
         others = [pid for pid, home in zip(envs.worker_pids, homes, strict=True) if home == homes[0]]
         envs.reset(seed=0)
@@ -76,13 +89,42 @@ def test_a_node_is_lost_under_load(cluster):
         assert marked.tolist() == lost.astype(int).tolist()  # once each
         assert envs.restarts == lost.sum() // 2
         assert len({raylet_of(pid) for pid in envs.worker_pids}) == 1
-        cluster.remove_node(next(node for node in cluster.workers if node is not doomed), allow_graceful=False)
+        cluster.remove_node(next(node for node in nodes if node is not doomed), allow_graceful=False)
         with pytest.raises(WorkerDiedError, match="used up"):
-            step_for(envs, seconds=60.0)  # the actors end a moment after their raylet
+            step_for(envs, seconds=300.0)  # the actors end a moment after their raylet
 
 
 def raylet_pid(node: Any) -> int:
     return int(node.all_processes["raylet"][0].process.pid)
+
+
+@pytest.mark.usefixtures("known_holdings")
+def test_a_search_loses_a_node_under_load(
+    cluster: Any, two: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """There is room for the lost training when another node joins; the search finds what it would have found."""
+    nodes = [cluster.add_node(num_cpus=1, **SMALL) for _ in range(2)]
+    folder, gate, safe = tmp_path / "x", tmp_path / "go on", []
+
+    def lose_a_node() -> None:
+        """While each of the two has a training, which can't end before one of them was taken back."""
+        wait_until(lambda: {"2", "3"} <= under_way(folder), "no progress")
+        safe.extend(results_of(folder))
+        cluster.remove_node(nodes[0], allow_graceful=False)
+        wait_until(lambda: len(under_way(folder) & {"2", "3"}) == 1, "nobody missed the node")
+        cluster.add_node(num_cpus=1, **SMALL)
+        gate.touch()
+
+    fault = threading.Thread(target=lose_a_node)
+    fault.start()
+    try:
+        assert run_in_order(tmp_path, gate, engine="ray", address=cluster.address) == two
+    finally:
+        fault.join()
+    printed = capsys.readouterr()
+    assert "its worker was lost" in printed.out + printed.err
+    assert len(safe) == 2
+    assert results_of(folder)[:2] == safe
 
 
 def test_an_address_where_nothing_is(no_ray):

@@ -1,5 +1,6 @@
 """Awkward environments for tests. In a module of their own, so that worker processes can import them."""
 
+import itertools
 import os
 
 import gymnasium
@@ -29,12 +30,17 @@ class FailsInReset(SyntheticEnv):
 
 
 class OneFails(SyntheticEnv):
-    """The third of all that are built, counted by the size of a file, fails."""
+    """The third of all that are built fails. Each takes the first number that is free, by making a file that no other
+    process can make too: several may be built in the same instant."""
 
     def __init__(self, counter):
-        with open(counter, "a") as file:
-            file.write("x")
-        if os.path.getsize(counter) == 3:
+        for number in itertools.count(1):
+            try:
+                os.close(os.open(f"{counter}-{number}", os.O_CREAT | os.O_EXCL))
+                break
+            except FileExistsError:
+                continue
+        if number == 3:
             raise ConnectionError("the third one cannot be built")
         super().__init__()
 

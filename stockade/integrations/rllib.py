@@ -1,0 +1,62 @@
+"""The built-in world in Ray's RLlib: `register()` -> `config.environment(ENV_NAME, env_config={...})` -> env runners.
+
+RLlib asks the same function for one world (`gym_env_vectorize_mode` SYNC or ASYNC: Gymnasium steps several of them) and
+for a vector environment of `num_envs_per_env_runner` worlds (VECTOR_ENTRY_POINT: the compiled kernel steps them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from stockade.errors import InputError
+from stockade.make import ENV_ID, make, make_vec
+
+ENV_NAME = ENV_ID
+"""What `register` registers the world as, unless told otherwise."""
+
+
+def make_env(config: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any]:
+    """What RLlib calls, with its `EnvContext`.
+
+    Args:
+        config: `env_config`, options of `stockade.make`, with `obs_dtype` float32 and `info` off by default, as RLlib's
+            networks take floats and its episodes keep every info. With "num_envs", which RLlib adds, options of
+            `stockade.make_vec`, so that `backend`, `env` or `threads` may be set too.
+    """
+    options = {"obs_dtype": np.float32, "info": False, **config}
+    n_envs = options.pop("num_envs", None)
+    if "env" in options:  # somebody else's environment takes none of our options
+        for name in ("obs_dtype", "info"):
+            if name not in config:
+                del options[name]
+    if n_envs is not None:
+        return make_vec(n_envs, **options)
+    if "env" in options:
+        alone: gymnasium.Env[Any, Any] = options["env"]()
+        return alone
+    return make(**options)
+
+
+def register(name: str = ENV_NAME) -> str:
+    """Tell RLlib of the world: in this process, and in all that Ray starts for it.
+
+    Args:
+        name: for `config.environment(name)`.
+
+    Returns:
+        The name.
+
+    Example:
+        >>> from ray.rllib.algorithms.ppo import PPOConfig  # doctest: +SKIP
+        >>> config = PPOConfig().environment(register(), env_config={"red": "bline"})  # doctest: +SKIP
+    """
+    try:
+        from ray.tune.registry import register_env
+    except ImportError:
+        raise InputError("this needs RLlib, which is not installed: pip install 'stockade[ray]'") from None
+    register_env(name, make_env)
+    return name

@@ -1,0 +1,172 @@
+"""Training against several attackers, horizons and rule sets at once: each gets a share of the environments.
+
+TrainConfig -> cells (a world's settings, its weight) -> how many environments of each -> one vector environment
+
+The shares are of environments, so of steps: an agent sees as many steps of a cell as its weight says, in every update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from stockade.cage2.actions import N_ACTIONS
+from stockade.cage2.config import RULES, WorldConfig
+from stockade.cage2.snapshot import Snapshot
+from stockade.cage2.vector import NativeVectorEnv
+from stockade.errors import InputError
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Worlds of one kind, and their weight in a mixture."""
+
+    world: WorldConfig
+    weight: float
+
+
+def read_weights(text: str, flag: str) -> dict[str, float]:
+    """`bline:9,meander:9,sleep:1` -> names and weights; a name alone weighs 1.
+
+    Raises:
+        InputError: names the flag and the part that cannot be read.
+    """
+    weights: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, weight = part.strip().partition(":")
+        try:
+            value = float(weight) if weight else 1.0
+        except ValueError:
+            value = -1.0
+        if not name or not 0 < value < float("inf"):
+            raise InputError(f"{flag} {text}: {part.strip()!r} is no NAME or NAME:WEIGHT with a weight above 0")
+        if name in weights:
+            raise InputError(f"{flag} {text}: {name} is named twice")
+        weights[name] = value
+    return weights
+
+
+def read_cells(reds: str, horizons: str, rules: str, obs: str) -> list[Cell]:
+    """All combinations, each with the product of its weights; `rules` may be `both`."""
+    steps = read_weights(horizons, "--horizons")
+    if not all(name.isdecimal() for name in steps):
+        raise InputError(f"--horizons {horizons}: take whole numbers of steps, for instance 30,50,100:2")
+    attackers = read_weights(reds, "--red-agent")
+    both = RULES if rules == "both" else (rules,)
+    return [
+        Cell(WorldConfig(red, int(horizon), rule, obs=obs), red_weight * horizon_weight)
+        for (red, red_weight), (horizon, horizon_weight), rule in product(attackers.items(), steps.items(), both)
+    ]
+
+
+def share_out(cells: Sequence[Cell], n: int) -> list[int]:
+    """How many of n environments each cell gets, as near to its weight as whole numbers are.
+
+    Raises:
+        InputError: a cell would get none.
+    """
+    total = sum(cell.weight for cell in cells)
+    ends = np.rint(np.cumsum([0.0, *(cell.weight for cell in cells)]) / total * n).astype(int)
+    counts = [int(end - begin) for begin, end in pairwise(ends)]
+    if min(counts) < 1:
+        short = cells[counts.index(min(counts))].world
+        raise InputError(f"{n} environments a shard are too few for {len(cells)} kinds of worlds: {short.red} over "
+                         f"{short.horizon} steps would get none; take a larger --n-envs or other weights")  # fmt: skip
+    return counts
+
+
+class MixedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
+    """Several native vector environments as one, in their order; what it gives is overwritten by the next step.
+
+    Attributes:
+        parts: the vector environments.
+    """
+
+    def __init__(self, parts: Sequence[NativeVectorEnv]) -> None:
+        self.parts = list(parts)
+        first = parts[0]
+        self.num_envs = sum(part.num_envs for part in parts)
+        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+        self.single_observation_space = first.single_observation_space
+        self.single_action_space = first.single_action_space
+        n, size = self.num_envs, spaces.flatdim(first.single_observation_space)
+        self.observation_space = spaces.Box(0, 1, (n, size), np.uint8)
+        self.action_space = spaces.MultiDiscrete(np.full(n, N_ACTIONS))
+        ends = np.cumsum([0, *(part.num_envs for part in parts)]).tolist()
+        self._slices = [slice(begin, end) for begin, end in pairwise(ends)]
+        self._obs, self._rewards = np.empty((n, size), np.uint8), np.empty(n)
+        self._terminated, self._truncated = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Begin episodes everywhere; environment i takes seed + i."""
+        for part, where in zip(self.parts, self._slices, strict=True):
+            own = seed[where] if isinstance(seed, list) else None if seed is None else seed + where.start
+            self._obs[where] = part.reset(seed=own, options=options)[0]
+        return self._obs, {}
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """One step of all."""
+        out = self._obs, self._rewards, self._terminated, self._truncated
+        for part, where in zip(self.parts, self._slices, strict=True):
+            *results, _ = part.step(actions[where])
+            for mine, theirs in zip(out, results, strict=True):
+                mine[where] = theirs
+        return *out, {}
+
+    def close(self, **kwargs: Any) -> None:
+        """Close all parts."""
+        for part in self.parts:
+            part.close()
+
+
+def make_mixture(cells: Sequence[Cell], n: int) -> NativeVectorEnv | MixedVectorEnv:
+    """n native environments on one thread, shared out among the cells."""
+    parts = [
+        NativeVectorEnv(
+            count, cell.world.red, cell.world.horizon, cell.world.rules, obs=cell.world.obs, copy=False, threads=1
+        )
+        for cell, count in zip(cells, share_out(cells, n), strict=True)
+    ]
+    return parts[0] if len(parts) == 1 else MixedVectorEnv(parts)
+
+
+# ------------------------------------------------------------------------------------------------- state, for resume
+_SAVED = "worlds", "ledgers", "memory"
+
+
+def save_worlds(envs: Any) -> dict[str, np.ndarray]:
+    """Arrays by name of native worlds, mixed or not; nothing of any other vector environment."""
+    arrays: dict[str, np.ndarray] = {}
+    for prefix, part in _native_parts(envs):
+        snapshot = part.snapshot()
+        saved = {f"{prefix}{name}": getattr(snapshot, name) for name in _SAVED}
+        arrays |= {name: array for name, array in saved.items() if array is not None}
+    return arrays
+
+
+def restore_worlds(envs: Any, arrays: dict[str, np.ndarray]) -> bool:
+    """Put them back; whether there was anything to put back."""
+    parts = _native_parts(envs)
+    for prefix, part in parts:
+        saved = [arrays.get(f"{prefix}{name}") for name in _SAVED]
+        if saved[0] is None:
+            raise ValueError("the checkpoint does not hold these worlds; it is of another backend or mixture")
+        part.restore(Snapshot(part.config, saved[0], saved[1], saved[2]))
+    return bool(parts)
+
+
+def _native_parts(envs: Any) -> list[tuple[str, NativeVectorEnv]]:
+    """The native vector environments that it is made of, with a prefix for the names of each one's arrays."""
+    if isinstance(envs, NativeVectorEnv):
+        return [("", envs)]
+    if isinstance(envs, MixedVectorEnv):
+        return [(f"part{k}.", part) for k, part in enumerate(envs.parts)]
+    return []

@@ -1,0 +1,33 @@
+"""Settings that were found good and are worth a name. `stockade train --preset NAME` begins with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stockade.errors import InputError
+from stockade.learn.config import PPOConfig, TrainConfig
+
+#: One policy against every attacker, over every horizon and under both rule sets; docs/champion.md says why each is so.
+CHAMPION = TrainConfig(
+    preset="champion",
+    red_agent="bline:9,meander:9,sleep:1",
+    horizons="30,50,100:2",
+    rules="both",
+    obs="memory",
+    action_mask=True,
+    ppo=PPOConfig(),
+)
+
+PRESETS = {"champion": CHAMPION}
+
+
+def preset_of(arguments: Sequence[str]) -> TrainConfig:
+    """What a command line's flags are changes of: the preset that it names, or the defaults."""
+    for k, argument in enumerate(arguments):
+        flag, equals, value = argument.partition("=")
+        if flag == "--preset":
+            name = value if equals else arguments[k + 1] if k + 1 < len(arguments) else ""
+            if name not in PRESETS:
+                raise InputError(f"--preset {name}: there is none of that name; take one of {', '.join(PRESETS)}")
+            return PRESETS[name]
+    return TrainConfig()
