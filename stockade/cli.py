@@ -11,13 +11,11 @@ from typing import Annotated, Any
 
 import tyro
 
-from stockade.bench.kernel import KernelBench
-from stockade.bench.learn import LearnBench
-from stockade.bench.train import TrainBench
-from stockade.bench.vector_overhead import VectorBench
+from stockade.bench.cli import Bench
 from stockade.cage2.verify import find_traces, verify_file
 from stockade.errors import InputError
 from stockade.learn.config import TrainConfig
+from stockade.learn.export import ExportConfig
 from stockade.learn.presets import preset_of
 from stockade.learn.runs import RunsConfig
 from stockade.report import draw_search
@@ -66,23 +64,6 @@ class Verify:
         return 1 if mismatches else 0
 
 
-@dataclass(frozen=True)
-class Bench:
-    """Measure."""
-
-    what: Annotated[
-        Annotated[KernelBench, tyro.conf.subcommand("kernel", description="The world's speed, memory and start.")]
-        | Annotated[VectorBench, tyro.conf.subcommand("vector", description="Vector backends beside other libraries'.")]
-        | Annotated[TrainBench, tyro.conf.subcommand("train", description="PPO's speed, and where the time goes.")]
-        | Annotated[LearnBench, tyro.conf.subcommand("learn", description="PPO's returns beside another library's.")],
-        tyro.conf.arg(name=""),
-    ]
-
-    def run(self) -> int:
-        """Run the chosen measurement."""
-        return self.what.run()
-
-
 def _commands(arguments: list[str]) -> Any:
     """All subcommands; a preset's settings are the defaults of `train`."""
     training = preset_of(arguments) if arguments[:1] == ["train"] else TrainConfig()
@@ -92,6 +73,7 @@ def _commands(arguments: list[str]) -> Any:
         | Annotated[SearchConfig, tyro.conf.subcommand("search")]
         | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
         | Annotated[RunsConfig, tyro.conf.subcommand("runs")]
+        | Annotated[ExportConfig, tyro.conf.subcommand("export")]
         | Annotated[Bench, tyro.conf.subcommand("bench")]
     )
 

@@ -11,6 +11,7 @@ import numpy as np
 from stockade.baselines import BASELINES, BluePolicy, make_baseline
 from stockade.errors import InputError
 from stockade.learn.config import needs_training_packages
+from stockade.learn.mixture import told_of
 
 if TYPE_CHECKING:
     from stockade.learn.checkpoint import Checkpoint
@@ -44,15 +45,18 @@ class Agent:
         return self.policy.act(observations, None if self.greedy else generator)
 
 
-def load(name: str, runs: Path = Path("runs"), *, greedy: bool = False, last: bool = False) -> BluePolicy:
+def load(
+    name: str, runs: Path = Path("runs"), *, greedy: bool = False, last: bool = False, rules: str = "current"
+) -> BluePolicy:
     """A policy that can be played on any backend.
 
     Args:
         name: a baseline (`sleep`, `random`, `react-remove`, `react-restore`, `greedy`), a shipped policy, the name of a
             training run or of a search (whose best policy is taken), its folder, or a policy's file in a search.
         runs: folder of all runs.
-        greedy: play the likeliest action; for trained policies only.
+        greedy: play the likeliest action; for trained policies only. Some say of themselves that they do.
         last: take a run's last checkpoint instead of its best.
+        rules: rule set that it will play by; matters to policies that were trained for both and are told which.
     """
     if name == "react" or name in BASELINES:
         return make_baseline(name)
@@ -72,8 +76,10 @@ def load(name: str, runs: Path = Path("runs"), *, greedy: bool = False, last: bo
     policy = Policy(Architecture.from_json(checkpoint.rest["architecture"]))
     prefix = "policy."
     policy.load_weights({k.removeprefix(prefix): v for k, v in checkpoint.arrays.items() if k.startswith(prefix)})
-    told = np.array(checkpoint.rest["told"], np.uint8) if "told" in checkpoint.rest else None
-    return Agent(policy, checkpoint.rest["obs"], greedy, told, checkpoint.rest)
+    rest = checkpoint.rest
+    words = told_of(rules) if rest.get("told_rules") else rest.get("told")
+    told = None if words is None else np.array(words, np.uint8)
+    return Agent(policy, rest["obs"], greedy or rest.get("greedy", False), told, rest)
 
 
 def _find(name: str, runs: Path, last: bool) -> Checkpoint:

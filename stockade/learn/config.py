@@ -94,6 +94,8 @@ class TrainConfig:
     """Episodes of several lengths instead, with their shares of the environments: 30,50,100:2."""
     rules: Literal["current", "leaderboard", "both"] = "current"
     """Rule set; with both, half of the environments each."""
+    tell_rules: bool = True
+    """With both rule sets, tell the agent by which it plays: one bit more to see."""
     obs: Literal["bits", "memory"] = "memory"
     """What the agent sees: the 52 bits of the challenge, or these and what it knows from its own history."""
     action_mask: bool = False

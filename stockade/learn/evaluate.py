@@ -159,7 +159,7 @@ class EvaluateConfig:
 
     def run(self) -> int:
         """Play, print, write."""
-        policy = load(self.policy, self.runs, greedy=self.greedy, last=self.last)
+        policy = load(self.policy, self.runs, greedy=self.greedy, last=self.last, rules=self.rules)
         results = evaluate(self, policy)
         print(table(self.policy, self.rules, results))
         more = self.more(policy)

@@ -22,7 +22,7 @@ WINDOW = 1000
 COLUMNS = (
     "iteration", "episodes", "steps", "seconds", "episodes_per_second", "return_mean", "return_median", "return_q05",
     "return_window", "length_mean", "entropy", "kl", "clipped", "policy_loss", "value_loss", "explained_variance",
-    "grad_norm", "learning_rate", "entropy_weight",
+    "grad_norm", "learning_rate", "entropy_weight", "validation",
 )  # fmt: skip
 
 
@@ -76,8 +76,8 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
     whole = [line for line in lines if line.endswith("\n")]
     rows = []
     for row in csv.DictReader(whole):
-        if None not in row and None not in row.values() and set(row) >= set(COLUMNS):
-            rows.append({name: float(row[name]) if row[name] else math.nan for name in COLUMNS})
+        if None not in row and None not in row.values() and set(row) >= set(COLUMNS) - {"validation"}:  # it is younger
+            rows.append({name: float(row[name]) if row.get(name) else math.nan for name in COLUMNS})
     return rows
 
 

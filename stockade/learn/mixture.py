@@ -25,10 +25,17 @@ from stockade.errors import InputError
 
 @dataclass(frozen=True)
 class Cell:
-    """Worlds of one kind, and their weight in a mixture."""
+    """Worlds of one kind in a mixture.
+
+    Attributes:
+        world: their settings.
+        weight: their share of the environments, relative to the others'.
+        told: what the agent is told there, beside what it sees.
+    """
 
     world: WorldConfig
     weight: float
+    told: tuple[int, ...] = ()
 
 
 def read_weights(text: str, flag: str) -> dict[str, float]:
@@ -52,7 +59,13 @@ def read_weights(text: str, flag: str) -> dict[str, float]:
     return weights
 
 
-def read_cells(reds: str, horizons: str, rules: str, obs: str) -> list[Cell]:
+def told_of(rules: str) -> tuple[int, ...]:
+    """What an agent that knows several rule sets is told of the one that it plays by: a property of the simulator, as
+    its version is, not of the attacker."""
+    return (int(rules == "leaderboard"),)
+
+
+def read_cells(reds: str, horizons: str, rules: str, obs: str, tell_rules: bool = False) -> list[Cell]:
     """All combinations, each with the product of its weights; `rules` may be `both`."""
     steps = read_weights(horizons, "--horizons")
     if not all(name.isdecimal() for name in steps):
@@ -60,9 +73,12 @@ def read_cells(reds: str, horizons: str, rules: str, obs: str) -> list[Cell]:
     attackers = read_weights(reds, "--red-agent")
     both = RULES if rules == "both" else (rules,)
     return [
-        Cell(WorldConfig(red, int(horizon), rule, obs=obs), red_weight * horizon_weight)
+        Cell(
+            WorldConfig(red, int(horizon), rule, obs=obs), red_weight * horizon_weight,
+            told_of(rule) if tell_rules else (),
+        )
         for (red, red_weight), (horizon, horizon_weight), rule in product(attackers.items(), steps.items(), both)
-    ]
+    ]  # fmt: skip
 
 
 def share_out(cells: Sequence[Cell], n: int) -> list[int]:
@@ -84,23 +100,28 @@ def share_out(cells: Sequence[Cell], n: int) -> list[int]:
 class MixedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     """Several native vector environments as one, in their order; what it gives is overwritten by the next step.
 
-    Attributes:
+    Args:
         parts: the vector environments.
+        told: of each part, bits that follow the observation and never change; all of one length.
     """
 
-    def __init__(self, parts: Sequence[NativeVectorEnv]) -> None:
+    def __init__(self, parts: Sequence[NativeVectorEnv], told: Sequence[tuple[int, ...]]) -> None:
         self.parts = list(parts)
         first = parts[0]
-        self.num_envs = sum(part.num_envs for part in parts)
+        self.num_envs = n = sum(part.num_envs for part in parts)
         self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
-        self.single_observation_space = first.single_observation_space
+        seen = spaces.flatdim(first.single_observation_space)
+        size = seen + len(told[0])
+        self.single_observation_space = spaces.Box(0, 1, (size,), np.uint8)
         self.single_action_space = first.single_action_space
-        n, size = self.num_envs, spaces.flatdim(first.single_observation_space)
         self.observation_space = spaces.Box(0, 1, (n, size), np.uint8)
         self.action_space = spaces.MultiDiscrete(np.full(n, N_ACTIONS))
         ends = np.cumsum([0, *(part.num_envs for part in parts)]).tolist()
         self._slices = [slice(begin, end) for begin, end in pairwise(ends)]
         self._obs, self._rewards = np.empty((n, size), np.uint8), np.empty(n)
+        self._seen = self._obs[:, :seen]
+        for where, bits in zip(self._slices, told, strict=True):
+            self._obs[where, seen:] = bits
         self._terminated, self._truncated = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
 
     def reset(
@@ -109,17 +130,17 @@ class MixedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         """Begin episodes everywhere; environment i takes seed + i."""
         for part, where in zip(self.parts, self._slices, strict=True):
             own = seed[where] if isinstance(seed, list) else None if seed is None else seed + where.start
-            self._obs[where] = part.reset(seed=own, options=options)[0]
+            self._seen[where] = part.reset(seed=own, options=options)[0]
         return self._obs, {}
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """One step of all."""
-        out = self._obs, self._rewards, self._terminated, self._truncated
+        out = self._seen, self._rewards, self._terminated, self._truncated
         for part, where in zip(self.parts, self._slices, strict=True):
             *results, _ = part.step(actions[where])
             for mine, theirs in zip(out, results, strict=True):
                 mine[where] = theirs
-        return *out, {}
+        return self._obs, self._rewards, self._terminated, self._truncated, {}
 
     def close(self, **kwargs: Any) -> None:
         """Close all parts."""
@@ -135,7 +156,7 @@ def make_mixture(cells: Sequence[Cell], n: int) -> NativeVectorEnv | MixedVector
         )
         for cell, count in zip(cells, share_out(cells, n), strict=True)
     ]
-    return parts[0] if len(parts) == 1 else MixedVectorEnv(parts)
+    return parts[0] if len(parts) == 1 else MixedVectorEnv(parts, [cell.told for cell in cells])
 
 
 # ------------------------------------------------------------------------------------------------- state, for resume

@@ -15,7 +15,13 @@ CHAMPION = TrainConfig(
     rules="both",
     obs="memory",
     action_mask=True,
-    ppo=PPOConfig(),
+    n_envs=256,
+    total_episodes=700_000,
+    checkpoint_episodes=20_000,
+    validation_episodes=500,
+    ppo=PPOConfig(
+        minibatch_size=1280, learning_rate=2e-3, final_learning_rate=0.0, entropy_weight=0.005, final_entropy_weight=0.0
+    ),
 )
 
 PRESETS = {"champion": CHAMPION}

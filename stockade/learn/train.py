@@ -93,11 +93,17 @@ def make_learner(config: TrainConfig) -> PPO:
 
 def cells_of(config: TrainConfig) -> list[Cell]:
     """The kinds of worlds that a run trains in, checked that its environments can be shared out among them."""
-    cells = read_cells(config.red_agent, config.horizons or str(config.max_steps), config.rules, config.obs)
+    horizons = config.horizons or str(config.max_steps)
+    cells = read_cells(config.red_agent, horizons, config.rules, config.obs, tells_rules(config))
     if config.backend != "native" and len(cells) > 1:
         raise InputError(f"several attackers, horizons or rule sets need --backend native, not {config.backend}")
     share_out(cells, config.n_envs // min(config.ppo.shards, config.n_envs))
     return cells
+
+
+def tells_rules(config: TrainConfig) -> bool:
+    """Whether the agent is told by which rules it plays."""
+    return config.rules == "both" and config.tell_rules
 
 
 def train(config: TrainConfig) -> int:
@@ -151,19 +157,22 @@ class _Session:
                 while learner.episodes < total and stop.received is None:
                     done = learner.episodes
                     row = self._row(learner.iterate(min(1.0, done / total)))
+                    every = self.config.checkpoint_episodes
+                    due = learner.episodes // every > done // every or learner.episodes >= total
+                    if due and self.config.validation_episodes:
+                        row["validation"] = self._validate()
                     metrics.write(row)
                     events.write(row)
                     bar.update(min(learner.episodes, total) - bar.n)
                     bar.set_postfix_str(f"return {row['return_window']:.2f}, entropy {row['entropy']:.2f}", False)
-                    every = self.config.checkpoint_episodes
-                    if learner.episodes // every > done // every or learner.episodes >= total:
-                        self._save(may_be_best=True)
+                    if due:
+                        self._save(row["validation"] if self.config.validation_episodes else self._recent())
                         if bar.disable:  # no terminal: a line now and then
                             rate = learner.episodes / self.seconds
                             print(f"{learner.episodes} of {total} episodes, {rate:.0f} a second, return "
                                   f"{row['return_window']:.2f}, entropy {row['entropy']:.2f}", flush=True)  # fmt: skip
                 if self._saved < learner.iteration:
-                    self._save(may_be_best=False)  # a run that was not interrupted would not have looked here
+                    self._save(LOWEST)  # a run that was not interrupted would not have looked here
         finally:
             bar.close()
             metrics.close()
@@ -183,20 +192,29 @@ class _Session:
         row = {
             "iteration": learner.iteration, "episodes": learner.episodes, "steps": learner.steps, "seconds": now,
             "episodes_per_second": rate, **episode_columns(result.returns, result.lengths, self.window), **result.stats,
+            "validation": math.nan,
         }  # fmt: skip
         return {name: float(row[name]) for name in COLUMNS}
 
-    def _save(self, may_be_best: bool) -> None:
+    def _recent(self) -> float:
+        """How good the policy is by its last training episodes; before there are enough of them, it may not be best."""
+        return float(np.mean(self.window)) if len(self.window) == WINDOW else LOWEST
+
+    def _validate(self) -> float:
+        """How good it is on the validation seeds."""
+        score = validate(self.learner.policy, cells_of(self.config), self.config.validation_episodes)
+        print(f"after {self.learner.episodes} episodes: validation {score:.2f}", flush=True)
+        return score
+
+    def _save(self, score: float) -> None:
+        """Write a checkpoint, as the best too if no earlier one scored as high."""
         arrays, rest = self.learner.state()
         mean = float(np.mean(self.window)) if self.window else LOWEST
-        score = mean if len(self.window) == WINDOW else LOWEST
-        if may_be_best and self.config.validation_episodes:
-            score = validate(self.learner.policy, cells_of(self.config), self.config.validation_episodes)
-            print(f"after {self.learner.episodes} episodes: validation {score:.2f}", flush=True)
-        is_best = may_be_best and score > self.best
+        is_best = score > self.best
         if is_best:
             self.best = score
-        rest |= {"best": self.best, "return": mean, "seconds": self.seconds, "obs": self.config.obs}
+        rest |= {"best": self.best, "return": mean, "seconds": self.seconds, "obs": self.config.obs,
+                 "told_rules": tells_rules(self.config)}  # fmt: skip
         checkpoint = Checkpoint({**arrays, "window": np.array(self.window)}, rest)
         if self.checkpoints.save(self.learner.iteration, checkpoint, is_best):
             self._saved = self.learner.iteration
@@ -211,11 +229,12 @@ class _Session:
 
 def validate(policy: Policy, cells: list[Cell], episodes: int) -> float:
     """Sum over the cells of the mean return by the likeliest actions."""
-    return sum(
-        float(play(Agent(policy, cell.world.obs, greedy=True), cell.world.red, cell.world.horizon, episodes,
-                   VALIDATION_SEED + k * episodes, cell.world.rules).mean())
-        for k, cell in enumerate(cells)
-    )  # fmt: skip
+    score = 0.0
+    for k, cell in enumerate(cells):
+        world, agent = cell.world, Agent(policy, cell.world.obs, True, np.array(cell.told, np.uint8))
+        seed = VALIDATION_SEED + k * episodes
+        score += float(play(agent, world.red, world.horizon, episodes, seed, world.rules).mean())
+    return score
 
 
 # ---------------------------------------------------------------------------------------------------------- run folders

@@ -64,27 +64,3 @@ main(["train", "--total-episodes", "1"])
     assert answer.returncode == 2
     assert "stockade[train]" in answer.stderr
     assert "Traceback" not in answer.stderr
-
-
-def test_bench_shows_every_phase(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from stockade.bench.train import TrainBench
-
-    path = tmp_path / "bench.json"
-    assert TrainBench(rounds=1, iterations=1, n_envs=16, sb3=True, json=path).run() == 0
-    printed = capsys.readouterr().out
-    for phase in ("world", "policy", "advantage", "update"):
-        assert f"2 threads: {phase}" in printed
-    figures = {figure["what"]: figure["value"] for figure in json.loads(path.read_text())["figures"]}
-    assert figures["episodes, Stable-Baselines3"] > 0
-    phases = sum(v for what, v in figures.items() if what.startswith("1 thread: ") and "total" not in what)
-    assert phases == pytest.approx(figures["1 thread: total"])
-
-
-def test_bench_learn_trains_both(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from stockade.bench.learn import LearnBench
-
-    path = tmp_path / "bench.json"
-    assert LearnBench(episodes=40, seeds=1, red_agent="meander", n_envs=20, json=path).run() == 0
-    assert "Stable-Baselines3" in capsys.readouterr().out
-    returns = json.loads(path.read_text())["returns"]
-    assert all(-900 < mean < -100 for (mean,) in returns.values())  # both begin as the random policy does: -588

@@ -1,0 +1,162 @@
+"""Several kinds of worlds at once: shares, equality with the worlds alone, runs that go on, presets, export."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import stockade
+from stockade.cage2.config import WorldConfig
+from stockade.cli import main
+from stockade.errors import InputError
+from stockade.learn import load
+from stockade.learn.config import PPOConfig, TrainConfig
+from stockade.learn.mixture import Cell, make_mixture, read_cells, read_weights, share_out
+from stockade.learn.presets import CHAMPION, preset_of
+from stockade.learn.train import cells_of, make_learner, train
+
+MIXED = TrainConfig(
+    red_agent="bline:2,meander,sleep", horizons="7,11:2", rules="both", n_envs=64, total_episodes=200,
+    checkpoint_episodes=80, tensorboard=False, seed=3,
+    ppo=PPOConfig(update_steps=20, minibatch_size=320, hidden=(16,)),
+)  # fmt: skip
+
+
+@given(st.lists(st.floats(0.5, 9), min_size=1, max_size=12), st.integers(0, 500))
+def test_shares_are_whole_complete_and_near_the_weights(weights: list[float], more: int) -> None:
+    n = 40 * len(weights) + more
+    cells = [Cell(WorldConfig(horizon=k + 1), weight) for k, weight in enumerate(weights)]
+    counts = share_out(cells, n)
+    assert sum(counts) == n
+    assert all(abs(count - n * w / sum(weights)) <= 1 for count, w in zip(counts, weights, strict=True))
+
+
+def test_cells_are_all_combinations_with_the_product_of_their_weights() -> None:
+    cells = read_cells("B_lineAgent:9,sleep", "30,100:2", "both", "memory")
+    found = {(c.world.red, c.world.horizon, c.world.rules): c.weight for c in cells}
+    assert found == {
+        (red, horizon, rules): red_weight * horizon_weight
+        for red, red_weight in (("bline", 9), ("sleep", 1))
+        for horizon, horizon_weight in ((30, 1), (100, 2))
+        for rules in ("current", "leaderboard")
+    }
+
+
+@pytest.mark.parametrize("text", ["bline:", "bline:0", "bline:-1", "bline:x", "bline:nan", "bline:inf", ",", "a,a"])
+def test_weights_that_cannot_be_read_are_named(text: str) -> None:
+    if text == "bline:":
+        assert read_weights(text, "--red-agent") == {"bline": 1.0}
+        return
+    with pytest.raises(InputError, match="--red-agent"):
+        read_weights(text, "--red-agent")
+
+
+def test_a_mixture_plays_the_same_episodes_as_its_parts_alone() -> None:
+    cells = read_cells("bline,meander", "5,9", "both", "memory", tell_rules=True)
+    mixed = make_mixture(cells, 24)
+    counts = share_out(cells, 24)
+    first = np.cumsum([0, *counts])
+    alone = [
+        stockade.make_vec(n, red=c.world.red, horizon=c.world.horizon, rules=c.world.rules, obs="memory")
+        for c, n in zip(cells, counts, strict=True)
+    ]
+    generator = np.random.default_rng(0)
+    obs, _ = mixed.reset(seed=100)
+    parts = [env.reset(seed=100 + int(begin))[0] for env, begin in zip(alone, first, strict=False)]
+    told = np.repeat([c.world.rules == "leaderboard" for c in cells], counts)
+    assert np.array_equal(obs, np.column_stack([np.concatenate(parts), told]))
+    for _ in range(25):
+        actions = generator.integers(0, 145, 24)
+        *got, _ = mixed.step(actions)
+        assert np.array_equal(got[0][:, -1], told)
+        got[0] = got[0][:, :-1]
+        steps = [env.step(actions[b:e])[:4] for env, b, e in zip(alone, first, first[1:], strict=False)]
+        for mine, theirs in zip(got, zip(*steps, strict=True), strict=True):
+            assert np.array_equal(mine, np.concatenate(theirs))
+
+
+def test_a_mixed_run_that_stops_goes_on_to_the_same_weights(tmp_path: Path) -> None:
+    whole = make_learner(MIXED)
+    first = make_learner(MIXED)
+    for _ in range(3):
+        whole.iterate(0.1)
+        first.iterate(0.1)
+    arrays, rest = first.state()
+    second = make_learner(MIXED)
+    second.restore(arrays, json.loads(json.dumps(rest)))
+    for _ in range(3):
+        whole.iterate(0.5)
+        second.iterate(0.5)
+    for name, weight in whole.policy.save_weights().items():
+        assert np.array_equal(weight, second.policy.save_weights()[name]), name
+
+
+def test_worlds_of_another_mixture_are_refused() -> None:
+    arrays, rest = make_learner(MIXED).state()
+    other = make_learner(dataclasses.replace(MIXED, horizons="7"))
+    with pytest.raises(ValueError, match="worlds"):
+        other.restore(arrays, rest)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n_envs": 8}, "too few"),
+        ({"backend": "serial"}, "--backend native"),
+        ({"horizons": "30,x"}, "--horizons"),
+        ({"red_agent": "bline,nobody"}, "nobody"),
+        ({"horizons": "0"}, "horizon=0"),
+    ],
+)
+def test_what_cannot_work_is_said_before_a_run_is_begun(tmp_path: Path, changes: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        train(dataclasses.replace(MIXED, runs=tmp_path / "runs", **changes))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_validation_chooses_the_best_and_export_plays_it_anywhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert train(dataclasses.replace(MIXED, runs=tmp_path, name="x", validation_episodes=20)) == 0
+    scores = [float(line.split()[-1]) for line in capsys.readouterr().out.splitlines() if ": validation " in line]
+    assert len(scores) >= 2
+    with pytest.raises(SystemExit) as done:
+        main(["export", "x", str(tmp_path / "mine"), "--runs", str(tmp_path)])
+    assert done.value.code == 0
+    agent = load(str(tmp_path / "mine.json"))
+    assert agent.greedy
+    assert agent.card["score"] == pytest.approx(max(scores), abs=0.01)
+    assert agent.card["trained"]["settings"]["horizons"] == MIXED.horizons
+    envs = stockade.make_vec(4, obs="memory")
+    obs, _ = envs.reset(seed=0)
+    generator = np.random.default_rng(0)
+    same = load("x", tmp_path, greedy=True)
+    assert np.array_equal(agent.act(obs, generator), same.act(obs, generator))
+    assert agent.told.tolist() == [0]
+    assert load("x", tmp_path, rules="leaderboard").told.tolist() == [1]
+
+
+def test_flags_change_single_settings_of_a_preset() -> None:
+    assert preset_of(["--seed", "1", "--preset", "champion"]) is CHAMPION
+    assert preset_of(["--preset=champion"]) is CHAMPION
+    assert preset_of(["--seed", "1"]) == TrainConfig()
+    with pytest.raises(InputError, match="champion"):
+        preset_of(["--preset", "winner"])
+    cells = {(c.world.red, c.world.horizon, c.world.rules) for c in cells_of(CHAMPION)}
+    assert len(cells) == 18
+
+
+def test_a_preset_on_the_command_line(tmp_path: Path) -> None:
+    flags = ["--total-episodes", "150", "--n-envs", "256", "--hidden", "8", "--no-tensorboard", "--update-steps", "35",
+             "--validation-episodes", "2"]  # fmt: skip
+    with pytest.raises(SystemExit) as done:
+        main(["train", "--preset", "champion", *flags, "--runs", str(tmp_path)])
+    assert done.value.code == 0
+    settings = json.loads((tmp_path / "champion-memory-seed0" / "config.json").read_text())
+    assert settings["rules"] == "both"
+    assert settings["n_envs"] == 256
+    assert settings["horizons"] == CHAMPION.horizons
