@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-import json as jsonlib
 import os
 import subprocess
 import sys
@@ -17,16 +16,16 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numba
 import numpy as np
 from tqdm import tqdm
 
-from stockade.bench.figures import Figure, figure_of
-from stockade.bench.stamp import describe, machine_stamp
+from stockade.bench.command import BenchCommand, Notes, announce, require_counts
+from stockade.bench.figures import Figure, figure_of, ratios
 from stockade.cage2 import kernel
 from stockade.cage2.actions import N_ACTIONS
 from stockade.cage2.batch import Batch
@@ -79,47 +78,47 @@ class Runner:
 
 
 @dataclass(frozen=True)
-class KernelBench:
+class KernelBench(BenchCommand):
     """Random actions from a prepared array, 100-step episodes with resets."""
 
     rounds: int = 7
     """Rounds of each case."""
     n_envs: int = 1024
     """Worlds of a batch."""
-    quick: bool = False
-    """Fewer and shorter rounds, and no measurement of the first start (which compiles for about half a minute)."""
     model: Path | None = None
     """Compare with this slow model: a Python file with `Env(red)`, `reset(seed)`, `step(action)`, where red is the
     reference's class name. Default: the one in tests/oracle of a checkout."""
-    json: Path | None = None
-    """Write the figures to this file too."""
 
-    def run(self) -> int:
-        """Measure, print, write."""
+    name: ClassVar[str] = "kernel"
+    #: Besides, `quick` leaves out the first start, which compiles for about half a minute.
+    quick_settings: ClassVar[dict[str, object]] = {"rounds": 2}
+
+    def check(self) -> None:
+        """Refuse options that cannot be used."""
+        super().check()
+        require_counts("--n-envs", [self.n_envs])
+        if self.model is not None and not self.model.is_file():
+            raise InputError(f"--model {self.model}: no such Python file")
+
+    def measure(self, notes: Notes) -> None:
+        """Part by part."""
+        announce(self.name, 12 if self.quick else 60 + 6 * self.rounds)
         parts = [self._throughput, self._single, self._true_state, self._snapshot, self._scaling, self._start]
-        figures: list[Figure] = []
-        stamp = machine_stamp()
         for part in tqdm(parts, desc="bench kernel", unit="part", disable=None):
-            figures += part()
-        print(describe(stamp))
-        width = max(len(f.what) for f in figures)
-        for f in figures:
-            print(f"{f.what:<{width}}  {f.value:>10,.3g} {f.unit:<16} ({f.low:,.3g} to {f.high:,.3g})")
-        if self.json is not None:
-            content = {"bench": "kernel", "stamp": stamp, "figures": [asdict(f) for f in figures]}
-            self.json.write_text(jsonlib.dumps(content, indent=1) + "\n")
-        return 0
+            notes.figures += part()
+        if not any("slow model" in figure.what for figure in notes.figures):
+            notes.skip("slow model", "it is in tests/oracle: run this in a checkout to compare with it")
 
     def _in_turns(self, cases: dict[str, Callable[[], float]]) -> dict[str, list[float]]:
         measured: dict[str, list[float]] = {name: [] for name in cases}
-        for _ in range(3 if self.quick else self.rounds):
+        for _ in range(self.rounds):
             for name, case in cases.items():
                 measured[name].append(case())
         return measured
 
     def _throughput(self) -> list[Figure]:
         cases: dict[str, Callable[[], float]] = {}
-        steps = 200 if self.quick else 1000
+        steps = 100 if self.quick else 1000
         for red in ("bline", "meander"):
             fast = WorldConfig(red, HORIZON)
             cases[f"{red}, fast, 1 thread"] = Runner(fast, self.n_envs, 1, steps).round
@@ -130,16 +129,17 @@ class KernelBench:
             if model is not None:
                 cases[f"{red}, slow model"] = model
         measured = self._in_turns(cases)
-        figures = [figure_of(name, [r / 1e6 for r in rounds], "million steps/s") for name, rounds in measured.items()]
+        figures = [
+            figure_of(name, [r / 1e6 for r in rounds], "million steps/s", part="steps", case=name)
+            for name, rounds in measured.items()
+        ]
         for red in ("bline", "meander"):
             one, two = measured[f"{red}, fast, 1 thread"], measured[f"{red}, fast, 2 threads"]
-            figures.append(figure_of(f"{red}, 2 threads to 1", _ratios(two, one), "times"))
+            figures.append(figure_of(f"{red}, 2 threads to 1", ratios(two, one), "times"))
             if f"{red}, slow model" in measured:
                 figures.append(
-                    figure_of(f"{red}, fast to slow model", _ratios(one, measured[f"{red}, slow model"]), "times")
+                    figure_of(f"{red}, fast to slow model", ratios(one, measured[f"{red}, slow model"]), "times")
                 )
-        if not any("slow model" in name for name in measured):
-            print("the slow model is in tests/oracle: run this in a checkout to compare with it")
         return figures
 
     def _single(self) -> list[Figure]:
@@ -152,7 +152,7 @@ class KernelBench:
         return [figure_of(name, [r / 1e3 for r in rounds], "thousand steps/s") for name, rounds in measured.items()]
 
     def _few(self, count: int) -> int:
-        return count // 5 if self.quick else count
+        return count // 20 if self.quick else count
 
     def _true_state(self) -> list[Figure]:
         envs = NativeVectorEnv(self.n_envs, horizon=HORIZON, threads=1)
@@ -165,7 +165,7 @@ class KernelBench:
             }
         )
         rates = [self.n_envs / microseconds for microseconds in measured["step"]]
-        extra = [100 * ratio for ratio in _ratios(measured["look"], measured["step"])]
+        extra = [100 * ratio for ratio in ratios(measured["look"], measured["step"])]
         return [
             figure_of(f"vector environment, n={self.n_envs}", rates, "million steps/s"),
             figure_of("true_state() each step adds", extra, "%"),
@@ -184,10 +184,14 @@ class KernelBench:
                     "put": functools.partial(_microseconds, functools.partial(batch.restore, saved, 3)),
                 }
             )
-            figures.append(figure_of(f"snapshot of one world, {chance}", rounds["take"], "microseconds"))
-            figures.append(figure_of(f"restore of one world, {chance}", rounds["put"], "microseconds"))
+            figures.append(
+                figure_of(f"snapshot of one world, {chance}", rounds["take"], "microseconds", part="snapshot")
+            )
+            figures.append(figure_of(f"restore of one world, {chance}", rounds["put"], "microseconds", part="snapshot"))
         for chance, size in (("fast", WORLD.itemsize), ("cyborg", WORLD.itemsize + ledger_dtype(HORIZON).itemsize)):
-            figures.append(figure_of(f"memory of a world, {chance}", [float(size)], "bytes"))
+            figures.append(
+                figure_of(f"memory of a world, {chance}", [float(size)], "bytes", part="memory", chance=chance)
+            )
         return figures
 
     def _scaling(self) -> list[Figure]:
@@ -195,14 +199,21 @@ class KernelBench:
         for n in (1_000, 10_000, 100_000) if self.quick else (1_000, 10_000, 100_000, 1_000_000):
             runner = Runner(WorldConfig("bline", HORIZON), n, 1, max(5, 1_000_000 // n))
             rounds = [1e9 / runner.round() for _ in range(3)]
-            figures.append(figure_of(f"a step of a world, n={n:,}", rounds, "nanoseconds"))
+            figures.append(figure_of(f"a step of a world, n={n:,}", rounds, "nanoseconds", part="scaling", n_envs=n))
         return figures
 
     def _start(self) -> list[Figure]:
-        figures = [figure_of("start with compiled code cached", [_start_seconds(None) for _ in range(3)], "seconds")]
+        figures = [
+            figure_of(
+                "start with compiled code cached",
+                [_start_seconds(None) for _ in range(1 if self.quick else 3)],
+                "seconds",
+                part="start",
+            )
+        ]
         if not self.quick:
             with tempfile.TemporaryDirectory() as empty:
-                figures.append(figure_of("first start, compiling", [_start_seconds(empty)], "seconds"))
+                figures.append(figure_of("first start, compiling", [_start_seconds(empty)], "seconds", part="start"))
         return figures
 
 
@@ -213,16 +224,12 @@ def _play(worlds, ledgers, initial, settings, actions, obs, rewards, over, begin
         kernel.step_batch(worlds, ledgers, initial, settings, actions[t], obs, rewards, over, begin, end, True)
 
 
-def _ratios(a: list[float], b: list[float]) -> list[float]:
-    return [x / y for x, y in zip(a, b, strict=True)]
-
-
 def slow_model(red: str, path: Path | None) -> Callable[[], float] | None:
     """Rate of a readable Python model of the same rules, if there is one."""
     if path is not None:
         spec = importlib.util.spec_from_file_location("slow_model", path)
-        if spec is None or spec.loader is None or not path.is_file():
-            raise InputError(f"--model {path}: no such Python file")
+        if spec is None or spec.loader is None:
+            raise InputError(f"--model {path}: this is no Python file")
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         model: Any = module.Env(next(alias for alias, name in RED_ALIASES.items() if name == red))

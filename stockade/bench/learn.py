@@ -5,16 +5,18 @@ Same world, networks, batch, minibatches, epochs and constant rates; several see
 
 from __future__ import annotations
 
-import json as jsonlib
 import math
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
 
 import numpy as np
 from tqdm import tqdm
 
-from stockade.bench.stamp import describe, machine_stamp
+from stockade.bench.command import BenchCommand, Notes, announce, require_counts
+from stockade.bench.figures import figure_of
+from stockade.bench.turns import installed
+from stockade.cage2.config import WorldConfig
+from stockade.errors import InputError
 from stockade.learn.config import PPOConfig, TrainConfig
 
 #: Episodes at the end of training whose mean return is compared.
@@ -22,41 +24,54 @@ LAST = 1000
 
 
 @dataclass(frozen=True)
-class LearnBench:
+class LearnBench(BenchCommand):
     """Train both on 100-step episodes, and compare the mean returns of their last 1000 episodes."""
 
+    rounds: int = 3
+    """Trainings of each, with different seeds."""
     episodes: int = 20_000
     """Episodes of each training."""
-    seeds: int = 3
-    """Trainings of each."""
     red_agent: str = "bline"
     """Who attacks."""
     obs: Literal["bits", "memory"] = "bits"
     """What the agent sees."""
     n_envs: int = 256
     """Environments."""
-    json: Path | None = None
-    """Write the returns to this file too."""
 
-    def run(self) -> int:
-        """Train, print, write."""
-        stamp = machine_stamp()
+    name: ClassVar[str] = "learn"
+    quick_settings: ClassVar[dict[str, object]] = {"rounds": 1, "episodes": 500, "n_envs": 32}
+
+    def check(self) -> None:
+        """Refuse options that cannot be used."""
+        super().check()
+        require_counts("--episodes", [self.episodes])
+        require_counts("--n-envs", [self.n_envs])
+        try:
+            WorldConfig(self.red_agent)
+        except ValueError as error:
+            raise InputError(f"--red-agent {self.red_agent}: {error}") from error
+
+    def measure(self, notes: Notes) -> None:
+        """Train, in turns."""
         ppo = PPOConfig(time_limit="bootstrap")
         ppo = replace(ppo, final_learning_rate=ppo.learning_rate, final_entropy_weight=ppo.entropy_weight)
-        returns: dict[str, list[float]] = {"ours": [], "Stable-Baselines3": []}
-        for seed in tqdm(range(self.seeds), desc="bench learn", unit="seed", disable=None):
-            returns["ours"].append(self._ours(ppo, seed))
-            returns["Stable-Baselines3"].append(self._theirs(ppo, seed))
-        print(describe(stamp))
-        print(f"{self.episodes} episodes against {self.red_agent}, obs={self.obs}; mean return of the last {LAST}")
-        for name, means in returns.items():
-            each = ", ".join(f"{mean:.2f}" for mean in means)
-            print(f"{name:<18}  {np.mean(means):8.2f} \u00b1 {_interval(means):.2f}  (seeds: {each})")
-        if self.json is not None:
-            settings: dict[str, Any] = {k: v for k, v in asdict(self).items() if k != "json"}
-            content = {"bench": "learn", "stamp": stamp, **settings, "returns": returns}
-            self.json.write_text(jsonlib.dumps(content, indent=1) + "\n")
-        return 0
+        cases = {"ours": self._ours}
+        if installed("stable_baselines3"):
+            cases["Stable-Baselines3"] = self._theirs
+        else:
+            notes.skip("Stable-Baselines3", "it is not installed: pip install 'stockade[sb3]'")
+        announce(self.name, self.rounds * self.episodes * len(cases) / 300)
+        returns: dict[str, list[float]] = {case: [] for case in cases}
+        for seed in tqdm(range(self.rounds), desc="bench learn", unit="seed", disable=None):
+            for case, train in cases.items():
+                returns[case].append(train(ppo, seed))
+        for case, means in returns.items():
+            what = f"mean return of the last {LAST} of {self.episodes} episodes, {case}"
+            notes.figures.append(figure_of(what, means, "return", case=case, red=self.red_agent, obs=self.obs))
+            half = _interval(means)
+            if math.isfinite(half):
+                interval = figure_of(f"{case}: half of the 95% interval over seeds", [half], "return", case=case)
+                notes.figures.append(interval)
 
     def _ours(self, ppo: PPOConfig, seed: int) -> float:
         from stockade.learn.train import make_learner

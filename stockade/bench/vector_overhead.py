@@ -1,119 +1,133 @@
-"""What running many environments costs, for each backend and its peers: overhead, efficiency, stragglers, start.
+"""`stockade bench vector`: what running many environments costs in itself, for each backend and its peers.
 
-python -m stockade.bench.vector_overhead [--quick] [--json FILE]
-
-All that is compared runs in turns in one process, on the same synthetic environment, with actions chosen beforehand;
-tables show the median of the rounds and their range. Efficiency is steps/s over (cores / time of a step): 1 would mean
-that every core did nothing but step. Steps burn CPU time, so that more processes than cores gain nothing by it, and
-other programs on the machine lower the figures.
+Overhead: an environment that costs nothing, so that all time is the backend's. Efficiency: steps/s over (cores / time
+of a step); 1 would mean that every core did nothing but step. Steps burn CPU time, so that more processes than cores
+gain nothing by it, and other programs on the machine lower the figures.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import json as jsonlib
 import multiprocessing
-import statistics
-import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import gymnasium
 import numpy as np
-import tyro
-from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
-import stockade
-from stockade.bench.stamp import describe, machine_stamp
-from stockade.vector import AsyncPoolVectorEnv, SyntheticEnv, available_cores, make_vector
+from stockade.bench.command import BenchCommand, Notes, announce, require_counts, require_known, require_seconds
+from stockade.bench.figures import Figure, Tag, figure_of
+from stockade.bench.ours import open_ours
+from stockade.bench.peers import MANY_PROCESSES, PEERS, interrupts_later, open_peer, why_no_peer
+from stockade.bench.turns import Case, Measured, Turn, expected_seconds, in_turns
+from stockade.bench.worlds import REFERENCE_STEP, Factory, FreeEnv
+from stockade.vector import SyntheticEnv, available_cores
 
-Factory = Callable[[], gymnasium.Env[Any, Any]]
-Turn = Callable[[], int]
-"""One call: some environment steps; returns how many."""
-Case = Callable[[], AbstractContextManager[Turn]]
-"""Opens one way to run environments."""
-
-REFERENCE_STEP = 0.0022
-"""Seconds: what a step of the reference simulator takes."""
+PARTS = ("overhead", "efficiency")
+_OURS = ("serial", "pipes", "shared_memory", "async")
+_CEILING = "processes without a vector environment"
+_EACH_UP_TO = 64
+#: Who is compared with whom.
+_PAIRS = (
+    ("shared_memory", MANY_PROCESSES),
+    ("shared_memory, a worker each", MANY_PROCESSES),
+    ("serial", ("Gymnasium SyncVectorEnv", "Stable-Baselines3 DummyVecEnv")),
+)
 
 
 @dataclass(frozen=True)
-class Figure:
-    """One line of a result: median and range of the rounds."""
+class VectorBench(BenchCommand):
+    """Overhead and efficiency of backends, beside other libraries'."""
 
-    part: str
-    what: str
-    value: float
-    unit: str
-    low: float
-    high: float
+    parts: tuple[str, ...] = PARTS
+    """overhead, efficiency."""
+    n_envs: tuple[int, ...] = (16, 64, 200)
+    """Numbers of environments of the part overhead."""
+    efficiency_n_envs: int = 64
+    """Number of environments of the part efficiency."""
+    seconds: float = 0.3
+    """Length of a round."""
 
-    def __str__(self) -> str:
-        """For the table."""
-        form = ",.0f" if self.value >= 1000 else ".3g"
-        return f"{self.what:<44} {self.value:>12{form}} {self.unit:<14} ({self.low:{form}} to {self.high:{form}})"
+    name: ClassVar[str] = "vector"
+    quick_settings: ClassVar[dict[str, object]] = {
+        "rounds": 1,
+        "n_envs": (8,),
+        "efficiency_n_envs": 8,
+        "seconds": 0.05,
+    }
+
+    def check(self) -> None:
+        """Refuse options that cannot be used."""
+        super().check()
+        require_known("--parts", self.parts, PARTS)
+        require_counts("--n-envs", self.n_envs)
+        require_counts("--efficiency-n-envs", [self.efficiency_n_envs], least=available_cores())
+        require_seconds("--seconds", self.seconds)
+
+    def measure(self, notes: Notes) -> None:
+        """Part by part."""
+        overhead = [self._overhead(n, notes) for n in self.n_envs] if "overhead" in self.parts else []
+        costs = (100e-6, REFERENCE_STEP) if "efficiency" in self.parts else ()
+        efficiency = [self._efficiency(seconds, notes) for seconds in costs]
+        announce(self.name, expected_seconds(overhead + efficiency, self.rounds, self.seconds))
+        for group in in_turns(overhead, self.rounds, self.seconds, notes):
+            notes.figures += [one.figure() for one in group]
+            notes.figures += _comparisons(group)
+        for group in in_turns(efficiency, self.rounds, self.seconds, notes):
+            for one in group:
+                limit = available_cores() * 1e6 / float(one.case.tags["step_us"])
+                shares = [rate / limit for rate in one.rates]
+                notes.figures.append(figure_of(one.case.what, shares, "of the cores", **one.case.tags))
+
+    def _overhead(self, n: int, notes: Notes) -> list[Case]:
+        """Steps a second of an environment that costs nothing: all time is overhead."""
+        what = f"free steps, n={n}"
+        tags: dict[str, Tag] = {"part": "overhead", "n_envs": n}
+        cases = _all(what, tags, FreeEnv, n, notes)
+        if n <= _EACH_UP_TO:
+            for backend in ("pipes", "shared_memory"):
+                name = f"{backend}, a worker each"
+                opening = partial(open_ours, backend, FreeEnv, n, workers=n)
+                cases.append(Case(f"{what}, {name}", opening, {**tags, "backend": name}, 0.03 * n))
+        return cases
+
+    def _efficiency(self, seconds: float, notes: Notes) -> list[Case]:
+        """Steps of equal cost."""
+        n = self.efficiency_n_envs
+        factory = partial(SyntheticEnv, step_seconds=seconds, fixed_length=True)
+        what = f"steps of {1e6 * seconds:.0f} us, n={n}"
+        tags: dict[str, Tag] = {"part": "efficiency", "n_envs": n, "step_us": round(1e6 * seconds)}
+        ceiling = Case(f"{what}, {_CEILING}", partial(_ceiling, factory, n), {**tags, "backend": _CEILING}, 0.2)
+        return [ceiling, *_all(what, tags, factory, n, notes)]
 
 
-class FreeEnv(gymnasium.Env[np.ndarray, np.int64]):
-    """An environment that costs nothing: 52 floats that never change, episodes of 100 steps."""
-
-    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (52,), np.float32)
-    action_space = gymnasium.spaces.Discrete(145)
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin an episode."""
-        self._time = 0
-        self._observation = np.zeros(52, np.float32)
-        return self._observation, {}
-
-    def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Count."""
-        self._time += 1
-        return self._observation, 0.0, False, self._time >= 100, {}
+def _all(what: str, tags: dict[str, Tag], factory: Factory, n: int, notes: Notes) -> list[Case]:
+    """Ours and the peers."""
+    cases = []
+    for backend in _OURS:
+        opening = partial(open_ours, backend, factory, n)
+        cases.append(Case(f"{what}, {backend}", opening, {**tags, "backend": backend, "kind": "ours"}))
+    for peer in PEERS:
+        why = why_no_peer(peer)
+        if why:
+            notes.skip(f"{what}, {peer}", why)
+            continue
+        start = 0.02 * n if peer in MANY_PROCESSES else 0.1
+        peer_tags: dict[str, Tag] = {**tags, "backend": peer, "kind": "peer"}
+        cases.append(Case(f"{what}, {peer}", partial(open_peer, peer, factory, n), peer_tags, start, foreign=True))
+    return cases
 
 
-# Ways to run environments: each opens, and yields what one turn is
-
-
-@contextmanager
-def _ours(backend: str, factory: Factory, n: int, **options: Any) -> Iterator[Turn]:
-    with make_vector(backend, factory, n, **options) as envs:
-        actions = envs.action_space.sample()
-        if isinstance(envs, AsyncPoolVectorEnv):
-            envs.async_reset(seed=0)
-            yield partial(_receive_and_send, envs, actions)
-        else:
-            envs.reset(seed=0)
-            yield partial(_step, envs, actions, n)
-
-
-@contextmanager
-def _gymnasium(kind: str, factory: Factory, n: int) -> Iterator[Turn]:
-    envs: Any = SyncVectorEnv([factory] * n) if kind == "sync" else AsyncVectorEnv([factory] * n, context="fork")
-    envs.reset(seed=0)
-    try:
-        yield partial(_step, envs, envs.action_space.sample(), n)
-    finally:
-        envs.close()
-
-
-@contextmanager
-def _stable_baselines(kind: str, factory: Factory, n: int) -> Iterator[Turn]:
-    from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
-
-    envs = DummyVecEnv([factory] * n) if kind == "dummy" else SubprocVecEnv([factory] * n, start_method="fork")
-    envs.seed(0)
-    envs.reset()
-    try:
-        yield partial(_step, envs, np.zeros(n, np.int64), n)
-    finally:
-        envs.close()
+def _comparisons(group: list[Measured]) -> list[Figure]:
+    by_name = {str(one.case.tags["backend"]): one for one in group}
+    return [
+        by_name[ours].ratio(by_name[other])
+        for ours, others in _PAIRS
+        for other in others
+        if ours in by_name and other in by_name
+    ]
 
 
 @contextmanager
@@ -121,12 +135,14 @@ def _ceiling(factory: Factory, n: int) -> Iterator[Turn]:
     """No vector environment at all: a process a core steps its share a few times over, and only then reports."""
     cores, times = available_cores(), 20
     shares = [(factory, n // cores, times)] * cores
-    with multiprocessing.get_context("fork").Pool(cores) as pool:
+    with interrupts_later():
+        processes = multiprocessing.get_context("fork").Pool(cores)
+    with processes as pool:
         pool.starmap(_step_alone, shares, chunksize=1)
         yield lambda: sum(pool.starmap(_step_alone, shares, chunksize=1))
 
 
-_alone: dict[Factory, gymnasium.Env[Any, Any]] = {}
+_alone: dict[Factory, gymnasium.Env] = {}
 """Of a process of `_ceiling`: its environment."""
 
 
@@ -138,193 +154,3 @@ def _step_alone(factory: Factory, n: int, times: int) -> int:
     for _ in range(n * times):
         environment.step(np.int64(0))
     return n * times
-
-
-def _step(envs: Any, actions: Any, n: int) -> int:
-    envs.step(actions)
-    return n
-
-
-def _receive_and_send(envs: AsyncPoolVectorEnv, actions: Any) -> int:
-    *_, infos = envs.recv()
-    env_id = infos["env_id"]
-    envs.send(actions[env_id], env_id)
-    return len(env_id)
-
-
-def _peers(factory: Factory, n: int, processes: bool) -> dict[str, Case]:
-    """Gymnasium's and Stable-Baselines3's vector environments."""
-    found: dict[str, Case] = {"Gymnasium SyncVectorEnv": partial(_gymnasium, "sync", factory, n)}
-    if processes:
-        found["Gymnasium AsyncVectorEnv"] = partial(_gymnasium, "async", factory, n)
-    if importlib.util.find_spec("stable_baselines3") is not None:
-        found["Stable-Baselines3 DummyVecEnv"] = partial(_stable_baselines, "dummy", factory, n)
-        if processes:
-            found["Stable-Baselines3 SubprocVecEnv"] = partial(_stable_baselines, "subproc", factory, n)
-    return found
-
-
-@dataclass(frozen=True)
-class VectorBench:
-    """What running many environments costs, for each backend and its peers."""
-
-    rounds: int = 5
-    """Rounds of each case."""
-    seconds: float = 1.0
-    """Length of a round."""
-    quick: bool = False
-    """Short rounds, and no runs with 200 environments."""
-    only: tuple[str, ...] = ()
-    """Only these parts: overhead, efficiency, stragglers, true_states, start."""
-    json: Path | None = None
-    """Write the figures to this file too."""
-
-    def run(self) -> int:
-        """Measure, print, write."""
-        stamp = machine_stamp()
-        print(describe(stamp))
-        if importlib.util.find_spec("stable_baselines3") is None:
-            print("Stable-Baselines3 is not installed and left out: pip install stable-baselines3")
-        figures: list[Figure] = []
-        parts = (self._overhead, self._efficiency, self._stragglers, self._true_states, self._start)
-        for part in parts:
-            if self.only and part.__name__.strip("_") not in self.only:
-                continue
-            for figure in part():
-                if not figures or figures[-1].part != figure.part:
-                    print(f"\n{figure.part}")
-                figures.append(figure)
-                print(figure, flush=True)
-        if self.json is not None:
-            content = {"bench": "vector_overhead", "stamp": stamp, "figures": [asdict(f) for f in figures]}
-            self.json.write_text(jsonlib.dumps(content, indent=1) + "\n")
-        return 0
-
-    def _overhead(self) -> Iterator[Figure]:
-        """Steps a second of an environment that costs nothing: all time is overhead."""
-        factory = FreeEnv
-        for n in (16, 64) if self.quick else (16, 64, 200):
-            cases: dict[str, Case] = {
-                **_peers(factory, n, processes=True),
-                "serial": partial(_ours, "serial", factory, n),
-                "pipes": partial(_ours, "pipes", factory, n),
-                "shared_memory": partial(_ours, "shared_memory", factory, n),
-                "async, batch n/2": partial(_ours, "async", factory, n),
-            }
-            if n <= 64:
-                cases["pipes, workers=n"] = partial(_ours, "pipes", factory, n, workers=n)
-                cases["shared_memory, workers=n"] = partial(_ours, "shared_memory", factory, n, workers=n)
-            part = f"Overhead: an environment that costs nothing, n={n}"
-            rates = self._in_turns(cases)
-            yield from (_figure(part, name, rounds, "steps/s") for name, rounds in rates.items())
-            yield from self._ratios(part, rates)
-
-    def _ratios(self, part: str, rates: dict[str, list[float]]) -> Iterator[Figure]:
-        slow = ("Gymnasium AsyncVectorEnv", "Stable-Baselines3 SubprocVecEnv")
-        local = ("Gymnasium SyncVectorEnv", "Stable-Baselines3 DummyVecEnv")
-        pairs = [("shared_memory", slow), ("shared_memory, workers=n", slow), ("serial", local)]
-        for ours, others in pairs:
-            for other in others:
-                if ours in rates and other in rates:
-                    times = [a / b for a, b in zip(rates[ours], rates[other], strict=True)]
-                    yield _figure(part, f"{ours} / {other.split()[-1]}", times, "times")
-
-    def _efficiency(self) -> Iterator[Figure]:
-        """Steps of equal cost."""
-        n = 64
-        for seconds, name in ((100e-6, "100 microseconds"), (REFERENCE_STEP, "2.2 ms")):
-            factory = partial(SyntheticEnv, step_seconds=seconds, fixed_length=True)
-            cases: dict[str, Case] = {
-                "processes without a vector environment": partial(_ceiling, factory, n),
-                **_peers(factory, n, processes=True),
-                "serial": partial(_ours, "serial", factory, n),
-                "pipes": partial(_ours, "pipes", factory, n),
-                "shared_memory": partial(_ours, "shared_memory", factory, n),
-                "async, batch n/2": partial(_ours, "async", factory, n),
-            }
-            yield from self._efficiencies(f"Efficiency: steps of {name}, n={n}", cases, seconds)
-
-    def _stragglers(self) -> Iterator[Figure]:
-        """Steps whose cost varies: everybody but `async` waits for the slowest."""
-        n = 64
-        factory = partial(SyntheticEnv, step_seconds=REFERENCE_STEP, sigma=1.0, fixed_length=True)
-        cases: dict[str, Case] = {
-            **_peers(factory, n, processes=True),
-            "shared_memory": partial(_ours, "shared_memory", factory, n),
-            "async, batch n/2": partial(_ours, "async", factory, n, batch_size=n // 2),
-            "async, batch n/4": partial(_ours, "async", factory, n, batch_size=n // 4),
-        }
-        part = "Efficiency: lognormal steps, mean 2.2 ms, sigma 1, n=64"
-        # In a second the mean of the steps drawn is still 4 % off, in five 2 %.
-        yield from self._efficiencies(part, cases, REFERENCE_STEP, longer=5)
-
-    def _efficiencies(self, part: str, cases: dict[str, Case], seconds: float, longer: int = 1) -> Iterator[Figure]:
-        limit = available_cores() / seconds
-        for name, rounds in self._in_turns(cases, longer).items():
-            yield _figure(part, name, [rate / limit for rate in rounds], "of the cores")
-
-    def _true_states(self) -> Iterator[Figure]:
-        """What true states every step cost the built-in world."""
-        world = partial(stockade.make, info=False)
-        plain, looking = "shared_memory", "shared_memory, true states every step"
-        rates = self._in_turns(
-            {
-                plain: partial(_ours, "shared_memory", world, 64),
-                looking: partial(_ours, "shared_memory", world, 64, true_states="every_step"),
-            },
-            more=4,
-        )
-        part = "True states: the built-in world, n=64"
-        yield from (_figure(part, name, rounds, "steps/s") for name, rounds in rates.items())
-        costs = [100 * (1 - b / a) for a, b in zip(rates[plain], rates[looking], strict=True)]
-        yield _figure(part, "cost of true states", costs, "%")
-
-    def _start(self) -> Iterator[Figure]:
-        """Seconds to start and to close many workers."""
-        n = 40 if self.quick else 200
-        starts, closes = [], []
-        for _ in range(3):
-            begin = time.perf_counter()
-            envs = make_vector("shared_memory", SyntheticEnv, n, workers=n)
-            starts.append(time.perf_counter() - begin)
-            envs.reset(seed=0)
-            begin = time.perf_counter()
-            envs.close()
-            closes.append(time.perf_counter() - begin)
-        yield _figure(f"{n} workers, forkserver", "start", starts, "s")
-        yield _figure(f"{n} workers, forkserver", "close", closes, "s")
-
-    def _in_turns(self, cases: dict[str, Case], longer: int = 1, more: int = 1) -> dict[str, list[float]]:
-        """Steps a second of each case in each round: in turns, so that a busy minute hits all alike.
-
-        Only one is open at a time: a hundred idle processes of the others cost a few percent of every core.
-        """
-        seconds = longer * (self.seconds / 5 if self.quick else self.seconds)
-        rates: dict[str, list[float]] = {name: [] for name in cases}
-        for _ in range((3 if self.quick else self.rounds) * more):
-            for name, open_case in cases.items():
-                with open_case() as turn:
-                    _rate(turn, seconds / 5)
-                    rates[name].append(_rate(turn, seconds))
-        return rates
-
-
-def _rate(turn: Turn, seconds: float) -> float:
-    """Steps a second, after a few turns that use up what `async` has ready from before."""
-    for _ in range(6):
-        turn()
-    begin = time.perf_counter()
-    steps, calls = 0, 0
-    while calls < 3 or time.perf_counter() - begin < seconds:
-        steps += turn()
-        calls += 1
-    return steps / (time.perf_counter() - begin)
-
-
-def _figure(part: str, what: str, rounds: Iterable[float], unit: str) -> Figure:
-    values = list(rounds)
-    return Figure(part, what, statistics.median(values), unit, min(values), max(values))
-
-
-if __name__ == "__main__":
-    raise SystemExit(tyro.cli(VectorBench).run())

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stockade.learn.checkpoint import Checkpoint
     from stockade.learn.policy import Policy
 
-#: Policies in the package: `<name>.json` and its arrays, checkpoints like any other.
+#: Policies in the package: `<name>-<rules>.json` and its arrays, checkpoints like any other.
 SHIPPED = Path(__file__).parent / "weights"
 
 
@@ -56,7 +56,7 @@ def load(
         runs: folder of all runs.
         greedy: play the likeliest action; for trained policies only. Some say of themselves that they do.
         last: take a run's last checkpoint instead of its best.
-        rules: rule set that it will play by; matters to policies that were trained for both and are told which.
+        rules: rule set that it will play by: `champion` is a policy for each, others may be told which it is.
     """
     if name == "react" or name in BASELINES:
         return make_baseline(name)
@@ -68,8 +68,8 @@ def load(
     except ModuleNotFoundError as error:
         raise needs_training_packages(error) from error
 
-    if (SHIPPED / f"{name}.json").exists():
-        checkpoint = load_checkpoint(SHIPPED / name)
+    if (SHIPPED / f"{name}-{rules}.json").exists():
+        checkpoint = load_checkpoint(SHIPPED / f"{name}-{rules}")
     else:
         checkpoint = _find(name, runs, last)
     torch.set_num_threads(1)  # products as small as these are slower on several

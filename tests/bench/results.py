@@ -1,0 +1,38 @@
+"""Results of benches made up for tests."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from stockade.bench.figures import Figure, figure_of
+from stockade.bench.result import Result, Skipped, write_result
+
+STAMP = {
+    "cpu": "Abacus 3000",
+    "cores": 2,
+    "memory_gib": 24,
+    "system": "Linux-6.1",
+    "python": "3.11.7",
+    "packages": {"stockade": "0.1.0", "numpy": "2.4.6"},
+    "commit": "abc1234",
+    "date": "2026-01-02T03:04:05+00:00",
+    "load": 0.1,
+}
+
+
+def result(bench: str, figures: Iterable[Figure], skipped: tuple[Skipped, ...] = (), **settings: Any) -> Result:
+    """A result on a machine that does not exist."""
+    return Result(bench, f"stockade bench {bench}", STAMP, settings, 1.5, tuple(figures), skipped)
+
+
+def one(rounds: Iterable[float], unit: str = "steps/s", bench: str = "throughput") -> dict[str, Result]:
+    """Results of one figure."""
+    return {bench: result(bench, [figure_of("pipes", rounds, unit, backend="pipes")])}
+
+
+def write(folder: Path, *results: Result) -> Path:
+    """A folder with these results."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in results:
+        write_result(folder / f"{each.bench}.json", each)
+    return folder

@@ -1,0 +1,188 @@
+"""What the benches compute from their measurements, against slow or independent ways to say the same."""
+
+import math
+import pickle
+import time
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stockade.bench.bottleneck import PARTS, idle_seconds, share_out
+from stockade.bench.command import Notes
+from stockade.bench.ours import open_ours
+from stockade.bench.scaling import crossing
+from stockade.bench.stragglers import bounds
+from stockade.bench.timed import STEP_CPU, TRUTH_CPU, timed
+from stockade.bench.turns import Case, UnavailableError, in_turns, installed, rate
+from stockade.bench.worlds import REFERENCE_RESET, REFERENCE_STEP, REFERENCE_TRUTH, ReferenceCost
+from stockade.vector import SyntheticEnv
+
+seconds = st.floats(0.0, 1e3)
+
+
+# ----------------------------------------------------------------------------------------------------------- bottleneck
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=8), st.integers(1, 8))
+def test_idle_cores_counted_one_moment_after_the_other(ends: list[int], cores: int) -> None:
+    cores = min(cores, len(ends))
+    slowly = sum(max(0, cores - sum(end > t for end in ends)) for t in range(min(ends), max(ends)))
+    assert idle_seconds(np.array(ends, float), cores) == slowly
+
+
+@given(seconds, seconds, seconds, seconds, seconds)
+def test_shares_sum_to_the_time_of_the_cores(
+    total: float, environment: float, truth: float, waiting: float, cpu: float
+) -> None:
+    parts = share_out(total, environment, truth, waiting, cpu)
+    assert tuple(parts) == PARTS
+    assert min(parts.values()) >= 0
+    assert math.isclose(sum(parts.values()), max(total, environment + truth), abs_tol=1e-9)
+    assert parts["environment"] == environment
+    assert parts["true states"] == truth
+
+
+def test_time_of_each_kind_goes_where_it_belongs() -> None:
+    # 10 s of core time: 4 in environments, 1 in true states, 2 waiting; 6 of CPU, so 1 for messages; 2 nobody used
+    assert list(share_out(10, 4, 1, 2, 6).values()) == [4, 1, 1, 2, 2]
+
+
+def test_a_timed_environment_tells_its_cpu_time() -> None:
+    with timed(partial(ReferenceCost, step=0.004, truth=0.002), 4) as (factory, rows):
+        with open_ours("pipes", factory, 4, "twice a step") as turn:
+            before = rows.sum(axis=0)
+            turn()
+            used = rows.sum(axis=0) - before
+        assert 4 * 0.004 <= used[STEP_CPU] < 2 * 4 * 0.004
+        assert 8 * 0.002 <= used[TRUTH_CPU] < 2 * 8 * 0.002
+
+
+# ----------------------------------------------------------------------------------------------------------- stragglers
+@given(st.integers(1, 40), st.integers(1, 8))
+def test_equal_steps_lose_nothing_but_what_cannot_be_shared_out(n: int, cores: int) -> None:
+    found = bounds(0.0, n, cores)
+    workers = min(cores, n)
+    largest = max(n * (k + 1) // workers - n * k // workers for k in range(workers))
+    assert found["shared_memory"] == pytest.approx(n / (workers * largest))
+    assert found["a core each"] == pytest.approx(1)
+    assert found["async"] == 1
+
+
+def test_more_spread_loses_more() -> None:
+    found = [bounds(sigma, 64, 2) for sigma in (0.0, 0.25, 0.5, 1.0, 1.5)]
+    for name in ("shared_memory", "a core each"):
+        values = [bound[name] for bound in found]
+        assert values == sorted(values, reverse=True)
+        assert values[-1] < 0.9
+    for bound in found:
+        assert 0 < bound["a core each"] <= bound["shared_memory"] <= bound["async"]
+
+
+def test_the_bound_of_a_core_each_is_mean_over_expected_maximum() -> None:
+    draws = np.random.default_rng(1).lognormal(-0.5, 1.0, (20_000, 100))
+    assert bounds(1.0, 100, 2)["a core each"] == pytest.approx(1 / draws.max(axis=1).mean(), rel=0.1)
+
+
+# -------------------------------------------------------------------------------------------------------------- scaling
+@given(st.floats(-2, 2), st.floats(0.2, 2))
+def test_crossing_of_a_power_law_is_found_exactly(where: float, slope: float) -> None:
+    points = [(10.0**k, 10 ** (slope * (k - where))) for k in (-2, -1, 0, 1, 2)]
+    found = crossing(points)
+    if points[-1][1] < 1:
+        assert found is None
+    elif points[0][1] >= 1:
+        assert found == points[0][0]
+    else:
+        assert found == pytest.approx(10**where, rel=1e-6)
+
+
+def test_a_lucky_measurement_is_no_crossing() -> None:
+    assert crossing([(10, 0.2), (30, 1.1), (100, 0.5), (300, 2.0)]) == pytest.approx(173.2, rel=0.01)
+
+
+# --------------------------------------------------------------------------------------------------------------- worlds
+def test_the_synthetic_world_costs_what_the_reference_does() -> None:
+    env = ReferenceCost()
+    env.reset(seed=0)
+    cost = {"step": _cpu(lambda: env.step(np.int64(0))), "reset": _cpu(env.reset), "truth": _cpu(env.true_state)}
+    for name, known in (("step", REFERENCE_STEP), ("reset", REFERENCE_RESET), ("truth", REFERENCE_TRUTH)):
+        assert known <= cost[name] < 2 * known
+    assert 12_000 < len(pickle.dumps(env.true_state())) < 14_000
+    assert _cpu(lambda: env.reset(seed=0)) < REFERENCE_RESET / 2  # opening is not measured, and should be quick
+
+
+def test_resets_are_spread_evenly_over_the_steps() -> None:
+    lengths = []
+    for seed in range(200):
+        env = ReferenceCost(step=0.0, reset=0.0)
+        env.reset(seed=seed)
+        length = 1
+        while not env.step(np.int64(0))[3]:
+            length += 1
+        lengths.append(length)
+    counts = np.histogram(lengths, bins=10, range=(0.5, 100.5))[0]
+    assert counts.sum() == 200
+    assert counts.min() >= 18
+    assert counts.max() <= 22
+
+
+def _cpu(call: object) -> float:
+    begin = time.thread_time()
+    call()  # type: ignore[operator]
+    return time.thread_time() - begin
+
+
+# ---------------------------------------------------------------------------------------------------------------- turns
+@pytest.mark.parametrize(("backend", "options"), [("serial", {}), ("pipes", {"workers": 4}), ("async", {"workers": 4})])
+def test_known_costs_give_known_rates(backend: str, options: dict[str, int]) -> None:
+    # Sleeping steps take as long on a busy machine.
+    factory = partial(SyntheticEnv, step_seconds=0.02, work="sleep", fixed_length=True)
+    with open_ours(backend, factory, 4, **options) as turn:
+        found = rate(turn, 0.4)
+    limit = 50 * (4 if options else 1)
+    assert limit / 2 < found < limit * 1.1
+
+
+def test_cases_take_turns_and_what_cannot_run_is_told() -> None:
+    order: list[str] = []
+
+    class Way:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __enter__(self) -> object:
+            order.append(self.name)
+            if self.name == "absent":
+                raise UnavailableError("not here: get one")
+            if self.name == "broken":
+                raise RuntimeError("their fault")
+            return lambda: 1
+
+        def __exit__(self, *_: object) -> None:
+            order.append("closed")
+
+    def case(name: str, foreign: bool = False) -> Case:
+        return Case(name, partial(Way, name), foreign=foreign)  # type: ignore[arg-type]
+
+    notes = Notes("test")
+    group = [case("a"), case("absent"), case("broken", foreign=True), case("b")]
+    (measured,) = in_turns([group], rounds=2, seconds=1e-4, notes=notes)
+    assert [one.case.what for one in measured] == ["a", "b"]
+    assert all(len(one.rates) == 2 and min(one.rates) > 0 for one in measured)
+    assert order == ["a", "closed", "absent", "broken", "b", "closed", "a", "closed", "b", "closed"]
+    assert [(skip.what, skip.why) for skip in notes.skipped] == [
+        ("absent", "not here: get one"),
+        ("broken", "it failed with RuntimeError: their fault"),
+    ]
+    with pytest.raises(RuntimeError, match="their fault"):  # ours must not be hushed up
+        list(in_turns([[case("broken")]], rounds=1, seconds=1e-4, notes=notes))
+
+
+def test_a_folder_is_no_package(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "surely_no_package"  # type: ignore[operator]
+    folder.mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert not installed("surely_no_package")
+    assert not installed("surely_not_there")
+    assert installed("numpy")

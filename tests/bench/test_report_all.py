@@ -1,0 +1,136 @@
+"""`stockade bench all`: a bench that fails, hangs or leaves processes behind is named and does not harm the others."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from stockade import cli
+from stockade.bench import all_benches
+from stockade.bench.all_benches import AllBenches, Planned, run_bench
+
+LEAVES_A_PROCESS = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import time; print('child', flush=True); time.sleep(600)"])
+open(sys.argv[1], "w").write(str(child.pid))
+"""
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that ended and that nobody has asked for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def python(script: str, *arguments: object) -> list[str]:
+    return [sys.executable, "-c", script, *map(str, arguments)]
+
+
+def test_a_bench_that_ends_well_has_no_problem():
+    assert run_bench("fine", python("pass"), 60).problem is None
+
+
+def test_a_failure_is_told_with_its_exit_code():
+    assert run_bench("bad", python("raise SystemExit(3)"), 60).problem == "exit code 3"
+    killed = run_bench("dead", python("import os; os.kill(os.getpid(), 9)"), 60)
+    assert killed.problem == "ended by SIGKILL"
+
+
+def test_a_bench_that_hangs_is_ended_with_its_processes(tmp_path, monkeypatch):
+    monkeypatch.setattr(all_benches, "GRACE", 0.2)
+    note = tmp_path / "pid"
+    outcome = run_bench("endless", python(LEAVES_A_PROCESS + "import time; time.sleep(600)", note), 2.0)
+    assert "not done after" in (outcome.problem or "")
+    assert not alive(int(note.read_text()))
+
+
+def test_processes_left_behind_are_named_and_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(all_benches, "GRACE", 0.2)
+    note = tmp_path / "pid"
+    outcome = run_bench("careless", python(LEAVES_A_PROCESS, note), 60)
+    child = int(note.read_text())
+    assert "left processes behind" in (outcome.problem or "")
+    assert str(child) in (outcome.problem or "")
+    assert not alive(child)
+
+
+def test_helpers_that_end_a_moment_later_are_no_problem():
+    late = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(0.3)'])"
+    assert run_bench("slow", python(late), 60).problem is None
+
+
+def test_a_terminated_run_ends_the_bench_under_way(tmp_path):
+    note = tmp_path / "pid"
+    bench = python(LEAVES_A_PROCESS + "import time; time.sleep(600)", note)
+    script = f"""
+from stockade.bench import all_benches
+with all_benches._ended_by_signals():
+    all_benches.run_bench("x", {bench!r}, 600)
+"""
+    run = subprocess.Popen(python(script))
+    deadline = time.monotonic() + 30
+    while not (note.exists() and note.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    run.send_signal(signal.SIGTERM)
+    assert run.wait(30) == 128 + signal.SIGTERM
+    assert not alive(int(note.read_text()))
+
+
+@pytest.fixture
+def three(monkeypatch):
+    """A plan of which one fails; what was run."""
+    ran: list[list[str]] = []
+
+    def run(name, command, limit):
+        ran.append(command)
+        return all_benches.Outcome(name, 1.0, "exit code 1" if name == "b" else None)
+
+    monkeypatch.setattr(all_benches, "PLAN", (Planned("a"), Planned("b", ("--rounds", "9")), Planned("c", quick=None)))
+    monkeypatch.setattr(all_benches, "run_bench", run)
+    return ran
+
+
+def test_all_go_on_after_a_failure_and_the_exit_code_tells_of_it(three, tmp_path, capsys):
+    assert AllBenches(results=tmp_path / "new" / "folder").run() == 1
+    assert [command[4] for command in three] == ["a", "b", "c"]
+    assert three[1][5:] == ["--rounds", "9", "--json", str(tmp_path / "new" / "folder" / "b.json")]
+    assert (tmp_path / "new" / "folder").is_dir()
+    assert capsys.readouterr().out.endswith("failed: b\n")
+
+
+def test_quick_results_do_not_take_the_place_of_full_ones(three, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert AllBenches(quick=True, only=("a", "c")).run() == 0
+    assert three == [[sys.executable, "-m", "stockade.cli", "bench", "a", "--quick", "--json", "bench-quick/a.json"]]
+    AllBenches(only=("a",)).run()
+    assert three[1][-1] == os.path.join("benchmarks", "results", "a.json")
+
+
+def test_every_planned_bench_is_a_command():
+    for bench in all_benches.PLAN:
+        for arguments in (bench.arguments, bench.quick or ()):
+            with pytest.raises(SystemExit) as ended:
+                cli.main(["bench", bench.name, *arguments, "--json", "/no/such/folder/x.json"])
+            assert ended.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--only", "nonsense"], "--only nonsense: there is no such bench"),
+        (["--minutes", "0"], "--minutes 0.0"),
+        (["--quick", "--only", "learn"], "nothing to run"),
+        (["--results", "/dev/null/x"], "--results /dev/null/x"),
+    ],
+)
+def test_unusable_arguments_get_code_2_before_any_work(arguments, reason, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["bench", "all", *arguments])
+    assert ended.value.code == 2
+    assert reason in capsys.readouterr().err
