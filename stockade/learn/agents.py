@@ -99,5 +99,6 @@ def _find(name: str, runs: Path, last: bool) -> Checkpoint:
             return load_checkpoint((folder / best["policy"]).with_suffix(""))
         if folder.suffix == ".json" and folder.is_file():
             return load_checkpoint(folder.with_suffix(""))
-    raise InputError(f"{name!r} is neither a baseline ({', '.join(BASELINES)}), nor a run or search in {runs}, nor the "
-                     "folder of one, nor the file of a policy")  # fmt: skip
+    shipped = sorted({path.stem.rsplit("-", 1)[0] for path in SHIPPED.glob("*.json")})
+    raise InputError(f"{name!r} is neither a baseline nor shipped ({', '.join([*BASELINES, *shipped])}), nor a run or "
+                     f"search in {runs}, nor the folder of one, nor the file of a policy")  # fmt: skip
