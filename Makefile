@@ -7,6 +7,8 @@ PYTEST_ARGS ?=
 VENV := .venv
 RUN := $(VENV)/bin/python
 RAY := .venv-ray
+OLD_GYMNASIUM_TESTS := tests/contract tests/vector tests/cage2/test_interface.py tests/cage2/test_autoreset.py \
+    tests/integrations/test_sb3.py
 
 .DEFAULT_GOAL := help
 .PHONY: help search test test-slow test-ray lint format clean
@@ -17,14 +19,19 @@ help: ## this list
 search: $(VENV)/installed-run ## set up and run a small workflow search: about a minute
 	$(VENV)/bin/stockade search --max-steps 30 --total-episodes 48000 --min-episodes 6000 --max-episodes 9000
 
-test: lint ## set up and run every check: ruff, mypy, pytest without the slow tests
+test: lint $(RAY)/installed ## set up and run every check: ruff, mypy, pytest without the slow tests, test-ray
 	$(RUN) -m pytest -n auto $(PYTEST_ARGS)
+	$(if $(strip $(PYTEST_ARGS)),@echo 'Only what PYTEST_ARGS says; `make test-ray` for the tests of Ray.',$(MAKE) test-ray)
 
-test-slow: $(VENV)/installed-dev ## the slow tests only
+test-slow: $(VENV)/installed-dev $(RAY)/installed ## the slow tests only
 	$(RUN) -m pytest -m slow $(PYTEST_ARGS)
+	$(RAY)/bin/python -m pytest -m slow tests/ray
 
-test-ray: $(RAY)/installed ## the tests that need Ray, whose RLlib pins an older Gymnasium: an environment of their own
+# RLlib pins an older Gymnasium, so Ray has an environment of its own, where the oldest Gymnasium is tested too. Tests of
+# Ray come one at a time, for they share one Ray.
+test-ray: $(RAY)/installed ## the tests that need Ray, and those of vector environments with the Gymnasium that RLlib pins
 	$(RAY)/bin/python -m pytest tests/ray $(PYTEST_ARGS)
+	$(RAY)/bin/python -m pytest -n auto $(OLD_GYMNASIUM_TESTS) $(PYTEST_ARGS)
 
 lint: $(VENV)/installed-dev ## ruff and mypy
 	$(RUN) -m ruff check
@@ -57,7 +64,8 @@ $(VENV)/installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	@touch $@ $(VENV)/installed-run
 
 $(RAY)/installed: pyproject.toml constraints.txt
+	@echo "Setting up $(RAY), with Ray and the Gymnasium that its RLlib pins: once, a few minutes."
 	$(PYTHON) -m venv $(RAY)
 	grep -v '^gymnasium' constraints.txt > $(RAY)/constraints.txt
-	$(RAY)/bin/python -m pip install --disable-pip-version-check -q -c $(RAY)/constraints.txt -e '.[train,ray,dev]'
+	$(RAY)/bin/python -m pip install --disable-pip-version-check -q -c $(RAY)/constraints.txt -e '.[train,ray,sb3,dev]'
 	@touch $@

@@ -3,6 +3,8 @@
 Needs `pip install 'stockade[ray]'`. The default takes about half a minute on two cores: python examples/rllib_appo.py
 """
 
+import math
+
 import gymnasium
 import ray
 import torch
@@ -15,7 +17,7 @@ from stockade.integrations.rllib import register
 
 
 def main(
-    steps: int = 60_000,
+    steps: int = 25_000,
     env_runners: int = 2,
     n_envs: int = 32,
     red: str = "bline",
@@ -54,7 +56,7 @@ def main(
             vf_loss_coeff=1e-3,
             grad_clip=0.5,
             circular_buffer_num_batches=4,
-            circular_buffer_iterations_per_batch=2,
+            circular_buffer_iterations_per_batch=8,
         )
         .reporting(min_time_s_per_iteration=1)
         .debugging(seed=seed, log_level="ERROR")
@@ -63,9 +65,10 @@ def main(
     sampled = 0.0
     while sampled < steps:
         result = algorithm.train()["env_runners"]
-        if "episode_return_mean" in result:  # not before the first episodes are over
-            sampled = result["num_env_steps_sampled_lifetime"]
-            print(f"{sampled:.0f} steps, mean return {result['episode_return_mean']:.1f}", flush=True)
+        sampled = result.get("num_env_steps_sampled_lifetime", sampled)
+        mean = result.get("episode_return_mean", math.nan)
+        if not math.isnan(mean):  # some episodes have ended since the last time
+            print(f"{sampled:.0f} steps, mean return {mean:.1f}", flush=True)
     print(f"random actions {mean_return(None, 200, red, horizon):.1f}")
     print(f"APPO {mean_return(algorithm, 200, red, horizon):.1f}")
     algorithm.stop()

@@ -18,22 +18,21 @@ from stockade.integrations.rllib import register
 
 
 def mean_return(algorithm: Algorithm | None, episodes: int, red: str, horizon: int) -> float:
-    """Mean return of the trained policy at its most likely actions, or without one of random actions."""
+    """Mean return of the trained policy, or without one of random actions; both draw them."""
     module = None
     if algorithm is not None:
         module = algorithm.get_module()
         module.set_state(algorithm.learner_group.get_weights()[DEFAULT_MODULE_ID])  # the learner's latest
-    chance = np.random.default_rng(0)
+    chance = torch.Generator().manual_seed(0)
     with stockade.make_vec(episodes, red=red, horizon=horizon, obs_dtype=np.float32) as envs:
         obs, _ = envs.reset(seed=10_000)
         returns = np.zeros(episodes)
         for _ in range(horizon):
-            if module is None:
-                actions = chance.integers(envs.single_action_space.n, size=episodes)
-            else:
-                output = module.forward_inference({Columns.OBS: torch.from_numpy(obs)})
-                actions = output[Columns.ACTION_DIST_INPUTS].argmax(dim=1).numpy()
-            obs, rewards, *_ = envs.step(actions)
+            logits = torch.zeros(episodes, int(envs.single_action_space.n))
+            if module is not None:
+                logits = module.forward_inference({Columns.OBS: torch.from_numpy(obs)})[Columns.ACTION_DIST_INPUTS]
+            actions = torch.multinomial(logits.softmax(dim=1), 1, generator=chance)[:, 0]
+            obs, rewards, *_ = envs.step(actions.numpy())
             returns += rewards
     return float(returns.mean())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import gymnasium
@@ -11,6 +12,9 @@ from gymnasium.vector import AutoresetMode
 
 from stockade.vector.check_trial import NotApplicable, Trial, actions_for, left_behind, mode_of, plain
 from stockade.vector.layout import tree_map
+
+_PATIENCE = 20.0
+"""Seconds: libraries under a backend, such as Ray, close their connections a little after the backend is closed."""
 
 
 def call_order(trial: Trial) -> None:
@@ -159,7 +163,9 @@ def nothing_left(trial: Trial) -> None:
     _use_and_close(trial)  # the first time may start helpers of multiprocessing that stay
     before = left_behind()
     _use_and_close(trial)
-    after = left_behind()
+    deadline = time.monotonic() + _PATIENCE
+    while (after := left_behind()) > before and time.monotonic() < deadline:
+        time.sleep(0.05)
     trial.require(after <= before, f"(children, descriptors) were {before} before and {after} after")
 
 

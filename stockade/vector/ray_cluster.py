@@ -277,12 +277,14 @@ def seconds_until(deadline: float | None) -> float | None:
 def _require_listener(address: str) -> None:
     """Refuse host:port where nobody listens, which Ray would try for minutes."""
     host, separator, port = address.removeprefix("ray://").rpartition(":")
-    if not separator or not port.isdigit():
+    if not separator:
         return  # "auto", "local" and the like
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE).close()
-    except OSError as error:
-        raise InputError(f"there is no Ray cluster at address={address!r}: {error}") from error
+    except (OSError, ValueError, OverflowError) as error:  # the last two: no number, or none of a port
+        raise InputError(
+            f"there is no Ray cluster at address={address!r}: {error}; `ray start --head` prints the address of one"
+        ) from error
 
 
 @contextlib.contextmanager

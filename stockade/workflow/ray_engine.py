@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import socket
 import threading
 import time
 import traceback
@@ -21,7 +20,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import stockade
-from stockade.errors import InputError
 from stockade.vector.channel import from_peer, quickly_pickled, to_worker
 from stockade.vector.ray_cluster import Connection, RayConfig, seconds_until
 from stockade.workflow.engine import (
@@ -36,7 +34,6 @@ from stockade.workflow.engine import (
 from stockade.workflow.records import Task, UpdateRow
 
 _END_SECONDS = 10.0
-_REACH_SECONDS = 10.0
 
 
 @dataclass
@@ -80,7 +77,6 @@ class RayEngine:
         self._running: list[_Training] = []
         self._arrived: deque[Event] = deque()
         options = {"num_cpus": num_cpus}
-        _check_reachable(address)
         self._connection = Connection(RayConfig(workers=parallel, address=address, actor_options=options), parallel)
         self._ray = self._connection.ray
         self._remote = self._ray.remote(_work).options(
@@ -170,20 +166,6 @@ class RayEngine:
                 ends = [training.stream.completed() for training in running]
                 self._ray.wait(ends, num_returns=len(ends), timeout=_END_SECONDS)
         self._connection.close()
-
-
-def _check_reachable(address: str | None) -> None:
-    """Ray tries for minutes before it says that nobody is there."""
-    host, _, port = (address or "").rpartition(":")
-    if not host:  # none, or a word such as `auto`
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), _REACH_SECONDS).close()
-    except (OSError, ValueError, OverflowError) as error:
-        raise InputError(
-            f"there is no Ray cluster at {address}: {error}. `ray start --head` prints the address of one; the search "
-            "runs on a node of it"
-        ) from error
 
 
 def _work(version: str, number: int, train: bytes, task: bytes) -> Iterator[bytes]:

@@ -17,7 +17,7 @@ import stockade
 from stockade.errors import InputError
 from stockade.vector import WorkerDiedError
 from tests.ray.conftest import OBJECT_STORE, gone, wait_until
-from tests.ray.searches import results_of, run_in_order, under_way
+from tests.ray.searches import pid_file, results_of, run_in_order, under_way
 
 SMALL = {"object_store_memory": OBJECT_STORE, "include_dashboard": False}
 
@@ -53,6 +53,10 @@ def step_for(envs, seconds):
 def raylet_of(pid: int) -> int:
     """The raylet that started an actor's process."""
     return psutil.Process(pid).ppid()
+
+
+def raylet_pid(node: Any) -> int:
+    return int(node.all_processes["raylet"][0].process.pid)
 
 
 def test_a_node_is_lost_under_load(cluster):
@@ -94,25 +98,22 @@ def test_a_node_is_lost_under_load(cluster):
             step_for(envs, seconds=300.0)  # the actors end a moment after their raylet
 
 
-def raylet_pid(node: Any) -> int:
-    return int(node.all_processes["raylet"][0].process.pid)
-
-
 @pytest.mark.usefixtures("known_holdings")
 def test_a_search_loses_a_node_under_load(
     cluster: Any, two: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """There is room for the lost training when another node joins; the search finds what it would have found."""
-    nodes = [cluster.add_node(num_cpus=1, **SMALL) for _ in range(2)]
+    """The training that the node had is begun again elsewhere, and the search finds what it would have found."""
+    nodes = [cluster.add_node(num_cpus=1, **SMALL) for _ in range(3)]
     folder, gate, safe = tmp_path / "x", tmp_path / "go on", []
 
     def lose_a_node() -> None:
-        """While each of the two has a training, which can't end before one of them was taken back."""
+        """While it has one of the two trainings under way, which cannot end before."""
         wait_until(lambda: {"2", "3"} <= under_way(folder), "no progress")
         safe.extend(results_of(folder))
-        cluster.remove_node(nodes[0], allow_graceful=False)
-        wait_until(lambda: len(under_way(folder) & {"2", "3"}) == 1, "nobody missed the node")
-        cluster.add_node(num_cpus=1, **SMALL)
+        trainer = int(pid_file(folder, 3).read_text())
+        doomed = next(node for node in nodes if raylet_pid(node) == raylet_of(trainer))
+        cluster.remove_node(doomed, allow_graceful=False)
+        wait_until(lambda: gone([trainer]), "the node's processes live on")
         gate.touch()
 
     fault = threading.Thread(target=lose_a_node)

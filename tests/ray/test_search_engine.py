@@ -216,7 +216,7 @@ def test_without_ray_the_message_names_the_extra_and_nothing_is_begun(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.usefixtures("ray_module")
+@pytest.mark.usefixtures("no_ray")
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "[::1]:1", "127.0.0.1:port", "127.0.0.1:99999"])
 def test_no_cluster_at_the_address_is_told_and_nothing_is_begun(tmp_path: Path, address: str) -> None:
     with pytest.raises(InputError, match="no Ray cluster at"):

@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -15,6 +17,8 @@ import stockade
 from stockade.errors import InputError
 from stockade.vector import SyntheticEnv, make_vector
 from tests.ray.conftest import gone, shared_memory, wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(script):
@@ -118,3 +122,12 @@ def test_actors_that_share_a_cpu_and_a_cluster_that_is_full(local_ray, monkeypat
             pytest.raises(TimeoutError, match=r"start_timeout=1\.0"),
         ):
             make_vector("ray", SyntheticEnv, 4, workers=1, start_timeout=1.0, actor_options={"num_cpus": 64})
+
+
+SNIPPETS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "cluster.md").read_text(), re.DOTALL)
+
+
+@pytest.mark.usefixtures("local_ray")
+@pytest.mark.parametrize("snippet", SNIPPETS, ids=["synchronous", "asynchronous"])
+def test_snippets_of_the_documentation_run(snippet):
+    exec(compile(snippet, "docs/cluster.md", "exec"), {})

@@ -245,9 +245,10 @@ def test_options_reach_the_environments_without_the_mask(backend):
 
 
 def test_metadata_of_the_class_stay_as_they_are(backend):
+    before = dict(SyntheticEnv.metadata)  # older versions of Gymnasium's own vector environments change them
     with make_vector(backend, SyntheticEnv, 2, autoreset_mode="disabled") as envs:
         assert envs.metadata["render_modes"] == ["ansi"]
-    assert "autoreset_mode" not in SyntheticEnv.metadata
+    assert before == SyntheticEnv.metadata
 
 
 def test_infos_of_any_size_pass(backend):

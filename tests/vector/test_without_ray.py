@@ -2,12 +2,16 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import stockade
+from stockade.bench.search_parallel import SearchParallelBench
 from stockade.errors import InputError
+from stockade.integrations import rllib
 from stockade.vector import SyntheticEnv, make_vector
+from stockade.workflow.config import SearchConfig
 
 
 @pytest.fixture(autouse=True)
@@ -24,13 +28,16 @@ def without_ray(monkeypatch):
         lambda: stockade.make_vec(4, backend="ray"),
         lambda: stockade.make_vec(4, backend="ray", env=SyntheticEnv),
         lambda: make_vector("ray", SyntheticEnv, 4, workers=2, address="auto"),
-        lambda: __import__("stockade.integrations.rllib", fromlist=["register"]).register(),
+        lambda: rllib.register(),
+        lambda: SearchConfig(engine="ray", runs=Path("nowhere")).run(),
+        lambda: SearchParallelBench().run(),
     ],
-    ids=["make_vec", "with env", "make_vector", "rllib"],
+    ids=["make_vec", "with env", "make_vector", "rllib", "search", "bench search"],
 )
 def test_the_message_names_the_extra(use):
     with pytest.raises(InputError, match=r"pip install 'stockade\[ray\]'"):
         use()
+    assert not Path("nowhere").exists()
 
 
 def test_everything_can_be_imported_and_the_other_backends_run():
