@@ -1,6 +1,6 @@
 """Train APPO of RLlib on the built-in world: env runners play on while the learner learns, nobody waits for anybody.
 
-Needs `pip install 'stockade[ray]'`. The default takes about half a minute on two cores: python examples/rllib_appo.py
+Needs `pip install 'stockade[ray]'`. The default takes about a minute on two cores: python examples/rllib_appo.py
 """
 
 import math

@@ -1,6 +1,6 @@
 """Train PPO of RLlib (new API stack) on the built-in world, and compare it with random actions.
 
-Needs `pip install 'stockade[ray]'`. The default takes about half a minute on two cores: python examples/rllib_ppo.py
+Needs `pip install 'stockade[ray]'`. The default takes about a minute on two cores: python examples/rllib_ppo.py
 """
 
 import gymnasium

@@ -15,6 +15,7 @@ from stockade.bench.learn import LearnBench
 from stockade.bench.memory import MemoryBench
 from stockade.bench.report import Report
 from stockade.bench.scaling import ScalingBench
+from stockade.bench.search_parallel import SearchParallelBench
 from stockade.bench.startup import StartupBench
 from stockade.bench.stragglers import StragglersBench
 from stockade.bench.throughput import ThroughputBench
@@ -40,6 +41,7 @@ Benches = (
     | Annotated[VectorBench, _command("vector", "Overhead and efficiency of backends, beside other libraries'.")]
     | Annotated[TrainBench, _command("train", "PPO's speed, and where the time goes.")]
     | Annotated[LearnBench, _command("learn", "PPO's returns beside another library's.")]
+    | Annotated[SearchParallelBench, _command("search", "Workflows a minute on Ray, two at a time to one.")]
     | Annotated[Report, _command("report", "Tables, pictures and pages of results.")]
     | Annotated[Compare, _command("compare", "What became slower between two results.")]
 )
