@@ -82,18 +82,20 @@ def read_cells(reds: str, horizons: str, rules: str, obs: str, tell_rules: bool 
 
 
 def share_out(cells: Sequence[Cell], n: int) -> list[int]:
-    """How many of n environments each cell gets, as near to its weight as whole numbers are.
+    """How many of n environments each cell gets, as near to its weight as whole numbers are, and at least one.
 
     Raises:
-        InputError: a cell would get none.
+        InputError: there are fewer environments than cells.
     """
+    if n < len(cells):
+        raise InputError(f"{n} environments a shard are too few for {len(cells)} kinds of worlds; take a larger "
+                         "--n-envs, or fewer attackers, horizons or rule sets")  # fmt: skip
     total = sum(cell.weight for cell in cells)
     ends = np.rint(np.cumsum([0.0, *(cell.weight for cell in cells)]) / total * n).astype(int)
     counts = [int(end - begin) for begin, end in pairwise(ends)]
-    if min(counts) < 1:
-        short = cells[counts.index(min(counts))].world
-        raise InputError(f"{n} environments a shard are too few for {len(cells)} kinds of worlds: {short.red} over "
-                         f"{short.horizon} steps would get none; take a larger --n-envs or other weights")  # fmt: skip
+    while min(counts) < 1:
+        counts[counts.index(max(counts))] -= 1
+        counts[counts.index(min(counts))] += 1
     return counts
 
 
@@ -135,7 +137,7 @@ class MixedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """One step of all."""
-        out = self._seen, self._rewards, self._terminated, self._truncated
+        out: tuple[np.ndarray, ...] = (self._seen, self._rewards, self._terminated, self._truncated)
         for part, where in zip(self.parts, self._slices, strict=True):
             *results, _ = part.step(actions[where])
             for mine, theirs in zip(out, results, strict=True):

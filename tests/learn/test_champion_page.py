@@ -139,7 +139,7 @@ def test_evaluation_is_that_of_the_command(run: Path, results: Path, tmp_path: P
         assert ours["total_interval"] == pytest.approx(expected["total_interval"], abs=1e-3)
         assert ours["active"] == pytest.approx(sum(expected["cells"][k]["mean"] for k in ACTIVE), abs=1e-3)
     last = read_metrics(run / "metrics.csv")[-1]
-    assert entry["cost"] == {"episodes": int(last["episodes"]), "steps": int(last["steps"]),
+    assert ours["cost"] == {"episodes": int(last["episodes"]), "steps": int(last["steps"]),
                              "minutes": round(last["seconds"] / 60, 2)}  # fmt: skip
 
 
@@ -207,7 +207,7 @@ def test_ablations_go_on_where_they_stopped(tmp_path: Path, monkeypatch: pytest.
     page = make_page(replace(nothing, ablations={"entries": entries}))
     row = next(line for line in page.splitlines() if line.startswith("| no memory"))
     sums = {
-        name: [sum(c["mean"] for rules in RULE_SETS for c in e["rules"][rules]["cells"])
+        name: [sum(c["mean"] for c in e["rules"]["current"]["cells"])
                for e in entries if (e["variant"], e["play"]) == (name, "")]
         for name in ("whole recipe", "no memory: the 52 bits only")
     }  # fmt: skip
@@ -323,7 +323,8 @@ def test_page_is_made_of_the_results(run: Path, results: Path, tmp_path: Path) -
     for rules in RULE_SETS:
         total = evaluation["rules"][rules]
         assert f"- rules `{rules}`: **{total['total']:.2f} ± {total['total_interval']:.2f}**" in page
-    assert f"| trained anew, seed 0 | 0 | the whole run | {evaluation['cost']['episodes']:,} |" in page
+    episodes = evaluation["rules"]["current"]["cost"]["episodes"]
+    assert f"| trained with seed 0 | `current` | 0 | the whole run | {episodes:,} |" in page
     compared = [line for line in page.splitlines() if line.startswith("| B_line 30 |") and "±" in line]
     assert len(compared) == 1
     assert compared[0].endswith("| no |")

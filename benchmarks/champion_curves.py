@@ -1,0 +1,105 @@
+"""`champion.py curves`: how the seeds learned, as a picture and as the figures that it is drawn from.
+
+metrics.csv of each run -> champion-curves.json (thinned) -> docs/images/champion-curves.svg
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+from champion_protocol import RESULTS, ROOT, check_out, write_json
+
+from stockade.bench.report_plots import legend_below, new_figure, plain, require_matplotlib, save
+from stockade.bench.stamp import machine_stamp
+from stockade.errors import InputError
+from stockade.learn.metrics import WINDOW, read_metrics
+from stockade.learn.train import cells_of, find_run, read_config
+
+PICTURE = ROOT / "docs" / "images" / "champion-curves.svg"
+#: Points of a curve that are kept; more cannot be told apart in the picture.
+MAX_POINTS = 300
+_COLOURS = ("#1f5fa8", "#d9730d", "#2e8b57", "#7d3c98", "#c0392b", "#6b7480")
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Draw the learning curves of runs, a line each."""
+
+    runs: tyro.conf.Positional[tuple[str, ...]]
+    """Folders of runs."""
+    out: Path = RESULTS / "champion-curves.json"
+    """Where the figures of the picture go."""
+    picture: Path = PICTURE
+    """Where the picture goes."""
+
+    def run(self) -> int:
+        """Read, write, draw."""
+        require_matplotlib()
+        check_out(self.out)
+        if not self.runs:
+            raise InputError("name at least one run")
+        curves = [read_curve(find_run(name, Path("runs"))) for name in self.runs]
+        content = {"stamp": machine_stamp(), "window": WINDOW, "runs": curves}
+        write_json(self.out, content)
+        self.picture.absolute().parent.mkdir(parents=True, exist_ok=True)
+        save(draw(content), self.picture)
+        print(f"wrote {self.picture}")
+        return 0
+
+
+def read_curve(folder: Path) -> dict[str, Any]:
+    """Returns of training and, where they were measured, validation scores, by episodes and minutes."""
+    rows = read_metrics(folder / "metrics.csv")
+    full = [row for row in rows if row["episodes"] >= WINDOW and not math.isnan(row["return_window"])]
+    if not full:
+        raise InputError(f"{folder / 'metrics.csv'} has no line after {WINDOW} episodes, so there is no curve to draw")
+    stride = -(-len(full) // MAX_POINTS)
+    thinned = full[::stride] if (len(full) - 1) % stride == 0 else [*full[::stride], full[-1]]
+    validated = [row for row in rows if not math.isnan(row.get("validation", math.nan))]
+    config = read_config(folder)
+    return {
+        "name": folder.resolve().name,
+        "seed": config.seed,
+        "rules": config.rules,
+        "worlds": len(cells_of(config)),
+        "training": [_point(row, "return_window") for row in thinned],
+        "validation": [_point(row, "validation") for row in validated],
+    }
+
+
+def _point(row: dict[str, float], column: str) -> list[float]:
+    """Episodes, minutes, value."""
+    return [int(row["episodes"]), round(row["seconds"] / 60, 3), round(row[column], 3)]
+
+
+def draw(content: dict[str, Any]) -> Any:
+    """A panel for training and, if there is any, one for validation; a line a seed."""
+    panels = [("training", f"training, actions drawn: mean return of the last {content['window']} episodes")]
+    if any(run["validation"] for run in content["runs"]):
+        worlds = content["runs"][0]["worlds"]
+        panels.append(
+            ("validation", f"validation, likeliest actions: sum of the mean returns in {worlds} kinds of worlds")
+        )
+    figure = new_figure(9.5, 3.2 * len(panels) + 0.5, "The champion: learning curves")
+    axes = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
+    for axis, (what, title) in zip(axes, panels, strict=True):
+        plain(axis, title, "episodes", "return")
+        values = []
+        for run, colour in zip(content["runs"], _colours(len(content["runs"])), strict=True):
+            if run[what]:
+                episodes, _, ys = zip(*run[what], strict=True)
+                axis.plot(episodes, ys, color=colour, linewidth=1.2, label=f"{run['rules']}, seed {run['seed']}")
+                values += ys[len(ys) // 4 :]  # what a beginner earns would squeeze the rest
+        margin = 0.08 * (max(values) - min(values)) + 1e-3
+        axis.set_ylim(min(values) - margin, max(values) + margin)
+        axis.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    legend_below(figure, axes)
+    return figure
+
+
+def _colours(n: int) -> list[str]:
+    return [_COLOURS[k % len(_COLOURS)] for k in range(n)]
