@@ -7,8 +7,7 @@ PYTEST_ARGS ?=
 VENV := .venv
 RUN := $(VENV)/bin/python
 RAY := .venv-ray
-OLD_GYMNASIUM_TESTS := tests/contract tests/vector tests/cage2/test_interface.py tests/cage2/test_autoreset.py \
-    tests/integrations/test_sb3.py
+OLD_GYMNASIUM_TESTS := tests/contract tests/cage2/test_interface.py tests/cage2/test_autoreset.py
 
 .DEFAULT_GOAL := help
 .PHONY: help search test test-slow test-ray lint format clean

@@ -1,0 +1,76 @@
+"""The policy that ships: it is there, small, plain data, the same on every backend, and as good as it says."""
+
+import json
+
+import numpy as np
+import pytest
+
+import stockade
+from stockade.cage2.actions import ACTION_MASK
+from stockade.cli import main
+from stockade.learn import load
+from stockade.learn.agents import SHIPPED
+from stockade.learn.evaluate import play
+from stockade.learn.leaderboard import PUBLISHED, REDS
+from stockade.learn.presets import CHAMPION
+from stockade.learn.train import cells_of
+
+#: Seeds that nothing else uses.
+SEED = 1_300_000_000
+RULES = ("current", "leaderboard")
+
+
+@pytest.mark.parametrize("rules", RULES)
+def test_it_is_small_and_says_how_it_was_made(rules: str) -> None:
+    files = list(SHIPPED.glob(f"champion-{rules}*"))
+    assert {path.suffix for path in files} == {".json", ".safetensors"}
+    assert sum(path.stat().st_size for path in files) < 1_000_000
+    settings = load("champion", rules=rules).card["trained"]["settings"]
+    assert settings["rules"] == rules
+    for name in ("red_agent", "horizons", "obs", "total_episodes", "n_envs", "action_mask"):
+        assert settings[name] == getattr(CHAMPION, name), name
+    assert {cell.world.red for cell in cells_of(CHAMPION)} == set(REDS)
+
+
+@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize("horizon", [30, 100])
+def test_it_beats_the_winner_of_the_challenge(rules: str, horizon: int) -> None:
+    """Four standard errors of slack: a few hundred episodes say this much and no more."""
+    winner = next(row for row in PUBLISHED if row.name == "CardiffUni, replayed" and row.rules == rules)
+    champion, total, theirs, variance = load("champion", rules=rules), 0.0, 0.0, 0.0
+    for k, red in enumerate(("bline", "meander")):
+        returns = play(champion, red, horizon, 400, SEED + 1000 * k, rules)
+        total, variance = total + returns.mean(), variance + returns.var() / len(returns)
+        theirs += winner.means[3 * k + (0 if horizon == 30 else 2)]
+    assert total > theirs - 4 * np.sqrt(variance)
+    assert play(champion, "sleep", horizon, 50, SEED, rules).tolist() == [0.0] * 50
+
+
+def test_it_plays_the_same_on_every_backend() -> None:
+    champion = load("champion")
+    actions = []
+    for backend in ("native", "serial"):
+        with stockade.make_vec(3, backend, red="meander", horizon=20, obs=champion.obs) as envs:
+            obs, _ = envs.reset(seed=SEED)
+            taken = []
+            for _ in range(20):
+                taken.append(champion.act(obs, np.random.default_rng(0)))
+                obs, *_ = envs.step(taken[-1])
+            actions.append(np.array(taken))
+    assert np.array_equal(*actions)
+    assert ACTION_MASK[actions[0]].all()
+
+
+def test_evaluate_takes_the_policy_of_the_rules(tmp_path, capsys: pytest.CaptureFixture) -> None:
+    totals = {}
+    for rules in RULES:
+        path = tmp_path / f"{rules}.json"
+        with pytest.raises(SystemExit) as done:
+            main(
+                ["evaluate", "champion", "--rules", rules, "--episodes", "20", "--seed", str(SEED), "--json", str(path)]
+            )
+        assert done.value.code == 0
+        totals[rules] = json.loads(path.read_text())["cells"][2]["mean"]
+        own = play(load("champion", rules=rules), "bline", 100, 20, SEED + 2_000_000, rules)
+        assert totals[rules] == pytest.approx(own.mean())
+    assert "champion" in capsys.readouterr().out
