@@ -1,6 +1,6 @@
 """Turns trainings of the champion into its page. Run as `python benchmarks/champion.py COMMAND`; `--help` says more.
 
-evaluate, curves, ablate, behaviour, cyborg -> benchmarks/results/champion*.json -> page -> docs/champion.md
+evaluate, curves, ablate, behaviour, cyborg -> benchmarks/results/champion/*.json -> page -> docs/champion.md
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`champion.py evaluate` and `cyborg`: trained runs by the official protocol, on test seeds, against the bars.
 
-runs -> both rule sets x nine cells -> benchmarks/results/champion.json
-the reference's results -> the same seeds here -> benchmarks/results/champion-cyborg-replayed.json
+runs -> both rule sets x nine cells -> benchmarks/results/champion/champion.json
+the reference's results -> the same seeds here -> benchmarks/results/champion/champion-cyborg-replayed.json
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`champion.py page`: docs/champion.md from the results; nothing in it is written by hand twice.
 
-benchmarks/results/champion*.json, the preset -> recipe, cost, results, curves, ablations, behaviour, CybORG
+benchmarks/results/champion/*.json, the preset -> recipe, cost, results, curves, ablations, behaviour, CybORG
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from champion_page_ablations import ablations
 from champion_page_behaviour import behaviour
 from champion_page_cyborg import cyborg
 from champion_page_results import MISSING, Files, cost, losses, main_run, results
-from champion_protocol import ROOT, RULE_SETS, TEST_SEED, check_out, winner
+from champion_protocol import RESULTS, ROOT, RULE_SETS, TEST_SEED, check_out, winner
 
 from stockade.bench.report_tables import markdown
 from stockade.learn.config import PPOConfig, TrainConfig
@@ -24,7 +24,7 @@ from stockade.learn.files import write_durably
 from stockade.learn.presets import CHAMPION
 
 _HEAD = """\
-<!-- Made by `python benchmarks/champion.py page` of benchmarks/results/champion*.json. Do not edit: measure again. -->
+<!-- Made by `python benchmarks/champion.py page` of benchmarks/results/champion/*.json. Do not edit: measure again. -->
 # The champion
 
 One defender for CAGE Challenge 2: against every attacker and over every horizon. It is not told whom it faces; it sees
@@ -111,7 +111,7 @@ class Page:
 
     out: Path = ROOT / "docs" / "champion.md"
     """The page."""
-    results: Path = ROOT / "benchmarks" / "results"
+    results: Path = RESULTS
     """Folder of the results."""
 
     def run(self) -> int:

@@ -43,7 +43,8 @@ def behaviour(files: Files) -> Iterator[str]:
         yield (
             f"Counted over {found['episodes']:,} episodes of {found['horizon']} steps against each attacker under "
             f"each rule set, policy `{found['policy']}`, likeliest actions. Where one rule set is shown it is "
-            "`current`; the file [champion-behaviour.json](../benchmarks/results/champion-behaviour.json) has both."
+            "`current`; the file [champion-behaviour.json](../benchmarks/results/champion/champion-behaviour.json) has "
+            "both."
         )
         for part in (_first_steps, _parting, _fixes, _decoys, _holds, _costs):
             yield ""

@@ -26,7 +26,7 @@ def cyborg(files: Files) -> Iterator[str]:
     """For each rule set the command, its output and the comparison."""
     yield _TEXT
     for rules in RULE_SETS:
-        name = f"benchmarks/results/champion-cyborg-{rules}.json"
+        name = f"benchmarks/results/champion/champion-cyborg-{rules}.json"
         reference = files.cyborg[rules]
         yield ""
         yield f"### Rules `{rules}` on CybORG"

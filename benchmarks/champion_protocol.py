@@ -19,7 +19,7 @@ from stockade.learn.leaderboard import CELLS, PUBLISHED, Row
 from stockade.learn.train import VALIDATION_SEED
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
+RESULTS = ROOT / "benchmarks" / "results" / "champion"
 RULE_SETS = ("leaderboard", "current")
 
 #: First seed of each use; cell k of an evaluation has those from SEED + k * SEEDS_PER_CELL on.

@@ -135,7 +135,7 @@ def test_scaling_covers_worlds_workers_and_crossings() -> None:
 
 
 def test_memory_of_workers_adds_up() -> None:
-    result = MemoryBench(rounds=1, n_envs=(3,), native_worlds=20_000).result()
+    result = MemoryBench(rounds=1, n_envs=(3,), native_worlds=200_000).result()
     for backend in ("pipes, a worker each", "Gymnasium AsyncVectorEnv"):
         (one,), (all_workers,) = (find(result, "MiB", backend=backend, part=p) for p in ("a worker", "all workers"))
         assert one.tags["workers"] == 3
