@@ -18,9 +18,10 @@ help: ## this list
 search: $(VENV)/installed-run ## set up and run a small workflow search: about a minute
 	$(VENV)/bin/stockade search --max-steps 30 --total-episodes 48000 --min-episodes 6000 --max-episodes 9000
 
-test: lint $(RAY)/installed ## set up and run every check: ruff, mypy, pytest without the slow tests, test-ray
+test: lint $(RAY)/installed ## set up and run every check: ruff, mypy, pytest without the slow tests, the essential ones of Ray
 	$(RUN) -m pytest -n auto $(PYTEST_ARGS)
-	$(if $(strip $(PYTEST_ARGS)),@echo 'Only what PYTEST_ARGS says; `make test-ray` for the tests of Ray.',$(MAKE) test-ray)
+	$(if $(strip $(PYTEST_ARGS)),@echo 'Only what PYTEST_ARGS says; `make test-ray` for the tests of Ray.',\
+	    $(RAY)/bin/python -m pytest -m "essential and not slow" tests/ray)
 
 test-slow: $(VENV)/installed-dev $(RAY)/installed ## the slow tests only
 	$(RUN) -m pytest -m slow $(PYTEST_ARGS)
@@ -28,7 +29,7 @@ test-slow: $(VENV)/installed-dev $(RAY)/installed ## the slow tests only
 
 # RLlib pins an older Gymnasium, so Ray has an environment of its own, where the oldest Gymnasium is tested too. Tests of
 # Ray come one at a time, for they share one Ray.
-test-ray: $(RAY)/installed ## the tests that need Ray, and those of vector environments with the Gymnasium that RLlib pins
+test-ray: $(RAY)/installed ## all tests that need Ray, and those of vector environments with the Gymnasium that RLlib pins
 	$(RAY)/bin/python -m pytest tests/ray $(PYTEST_ARGS)
 	$(RAY)/bin/python -m pytest -n auto $(OLD_GYMNASIUM_TESTS) $(PYTEST_ARGS)
 

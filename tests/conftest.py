@@ -29,3 +29,10 @@ def data_dir() -> Path:
 def traces_dir(data_dir: Path) -> Path:
     """The directory of recorded traces, one `.npz` per red agent and blue policy."""
     return data_dir / "traces"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Markers that only some folders know."""
+    config.addinivalue_line(
+        "markers", "essential: a test of Ray that `make test` runs too; `make test-ray` runs all of them"
+    )

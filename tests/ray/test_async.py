@@ -44,6 +44,7 @@ def own_run(envs, steps):
     return [row[:steps] for row in rows]
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize(("batch_size", "workers"), [pytest.param(1, 1, marks=pytest.mark.slow), (4, 3), (7, 2)])
 def test_the_built_in_world_gives_the_bits_of_native_in_any_batches(batch_size, workers):
     options = {"red": "meander", "horizon": 9, "obs": "memory"}

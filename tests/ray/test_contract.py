@@ -28,6 +28,7 @@ def some(*quick):
     return [pytest.param(mode, marks=() if mode in quick else pytest.mark.slow) for mode in MODES]
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize("mode", some("same_step"))
 def test_any_environment(mode):
     def make():
@@ -46,6 +47,7 @@ def test_the_built_in_world(mode):
     assert set(report.skipped) <= allowed(mode)
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize(
     ("chance", "mode"),
     [

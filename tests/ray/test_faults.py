@@ -56,6 +56,7 @@ def kill_later(pid, seconds=0.3):
     return timer
 
 
+@pytest.mark.essential
 def test_kill_during_a_step_is_an_error_that_names_worker_and_environments(local_ray):
     slow = functools.partial(SyntheticEnv, step_seconds=600.0, work="sleep")
     with make_vector("ray", slow, 4, workers=2, timeout=None) as envs:
@@ -81,6 +82,7 @@ def test_an_actor_that_somebody_else_kills(local_ray):
             envs.step(ACTIONS)
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize("mode", ["next_step", pytest.param("same_step", marks=pytest.mark.slow)])
 def test_restart_truncates_the_lost_episodes_and_leaves_the_others_alone(mode):
     """Worker 1 dies in its third step. The run goes on; worker 0's numbers are those of an undisturbed run."""

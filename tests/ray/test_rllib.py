@@ -25,6 +25,7 @@ HORIZON = 30
 
 
 # ------------------------------------------------------------------------------------------------- what RLlib asks for
+@pytest.mark.essential
 def test_one_world() -> None:
     env = make_env({"red": "meander", "horizon": 5})
     assert isinstance(env, gymnasium.Env)
@@ -34,6 +35,7 @@ def test_one_world() -> None:
     assert env.step(0)[4] == {}
 
 
+@pytest.mark.essential
 def test_a_vector_environment_gives_the_bits_of_make_vec() -> None:
     world = {"red": "mix", "horizon": 9, "obs_dtype": np.float32}
     with stockade.make_vec(4, **world) as expected, make_env({"num_envs": 4, **world}) as envs:
@@ -50,6 +52,7 @@ def test_another_backend_and_other_environments() -> None:
         assert isinstance(envs.call("unwrapped")[0], SyntheticEnv)
 
 
+@pytest.mark.essential
 @pytest.mark.filterwarnings("ignore:.*Overriding environment rllib")  # RLlib's own, of the test before
 @pytest.mark.parametrize("mode", [gymnasium.VectorizeMode.SYNC, gymnasium.VectorizeMode.VECTOR_ENTRY_POINT])
 def test_an_env_runner_plays_whole_episodes(ray_module: Any, mode: gymnasium.VectorizeMode) -> None:
@@ -82,7 +85,9 @@ def test_the_documentation_shows_both_examples() -> None:
 
 
 @pytest.mark.usefixtures("no_ray")
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command", [pytest.param(c, marks=[pytest.mark.essential] if "rllib_ppo" in c else []) for c in COMMANDS]
+)
 def test_examples_run_and_beat_random_actions(command: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     answer = subprocess.run(

@@ -17,6 +17,7 @@ from tests.integrations.test_sb3 import assert_same_steps, theirs
 pytestmark = pytest.mark.usefixtures("local_ray")
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize("mode", ["same_step", pytest.param("next_step", marks=pytest.mark.slow)])
 def test_episodes_are_those_of_their_own_vector_environment(mode):
     world = {"red": "meander", "horizon": 7, "chance": "cyborg", "info": True, "action_mask": True}

@@ -61,6 +61,7 @@ def test_one_at_a_time_real_trainings_are_bit_for_bit_those_of_the_local_engine(
     assert len(results_of(tmp_path / "ray" / "x")) == 2
 
 
+@pytest.mark.essential
 @pytest.mark.usefixtures("local_ray")
 def test_two_at_a_time_the_same_order_of_results_gives_the_same_search(two: dict[str, Any], tmp_path: Path) -> None:
     """Proposals (GP-BUCB), inherited weights, ranking, policies."""
@@ -93,6 +94,7 @@ def test_more_than_the_cluster_has_room_for_is_told() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------ faults
+@pytest.mark.essential
 @pytest.mark.usefixtures("local_ray")
 def test_a_worker_process_is_killed_from_outside_under_load(
     two: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -170,6 +172,7 @@ sys.exit(search_module.search(config, FakeTrainer(pause=0.05)))
 """
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGKILL, -9), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
 )
@@ -192,6 +195,7 @@ def test_a_driver_that_is_killed_leaves_no_training_and_goes_on(
 
 
 # ------------------------------------------------------------------------------------------------------------ refusals
+@pytest.mark.essential
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -207,6 +211,7 @@ def test_what_could_not_work_is_refused(changes: dict[str, Any], message: str) -
         SearchConfig(**changes)
 
 
+@pytest.mark.essential
 def test_without_ray_the_message_names_the_extra_and_nothing_is_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
