@@ -94,7 +94,15 @@ def wait_until(condition: Any, what: str, seconds: float = 120.0) -> None:
 
 def gone(pids: Any) -> bool:
     """Whether these processes have ended."""
-    return not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in pids)
+    return not any(map(_runs, pids))
+
+
+def _runs(pid: int) -> bool:
+    """It may end between any two questions."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 # ---------------------------------------------------------------------------------------------------- for searches
