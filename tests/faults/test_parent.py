@@ -8,8 +8,9 @@ import textwrap
 import time
 from pathlib import Path
 
-import psutil
 import pytest
+
+from tests.processes import gone
 
 
 def start_parent(backend, start_method, body):
@@ -32,7 +33,7 @@ def start_parent(backend, start_method, body):
 
 def wait_until_gone(pids, seconds):
     deadline = time.monotonic() + seconds
-    while any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in pids):
+    while not gone(pids):
         assert time.monotonic() < deadline, "workers have outlived their parent"
         time.sleep(0.02)
 

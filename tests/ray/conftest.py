@@ -92,19 +92,6 @@ def wait_until(condition: Any, what: str, seconds: float = 120.0) -> None:
         time.sleep(0.02)
 
 
-def gone(pids: Any) -> bool:
-    """Whether these processes have ended."""
-    return not any(map(_runs, pids))
-
-
-def _runs(pid: int) -> bool:
-    """It may end between any two questions."""
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 # ---------------------------------------------------------------------------------------------------- for searches
 @pytest.fixture(scope="session")
 def known_holdings() -> Iterator[None]:

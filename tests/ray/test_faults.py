@@ -20,7 +20,8 @@ from stockade.vector import (
     make_vector,
 )
 from stockade.vector.synthetic import SyntheticFault
-from tests.ray.conftest import gone, wait_until
+from tests.processes import gone
+from tests.ray.conftest import wait_until
 from tests.vector.environments import AwkwardEnv, OneFails
 
 pytestmark = pytest.mark.usefixtures("local_ray")

@@ -16,7 +16,8 @@ import pytest
 import stockade
 from stockade.errors import InputError
 from stockade.vector import WorkerDiedError
-from tests.ray.conftest import OBJECT_STORE, gone, wait_until
+from tests.processes import gone
+from tests.ray.conftest import OBJECT_STORE, wait_until
 from tests.ray.searches import pid_file, results_of, run_in_order, under_way
 
 SMALL = {"object_store_memory": OBJECT_STORE, "include_dashboard": False}

@@ -16,7 +16,8 @@ import pytest
 import stockade
 from stockade.errors import InputError
 from stockade.vector import SyntheticEnv, make_vector
-from tests.ray.conftest import gone, shared_memory, wait_until
+from tests.processes import gone
+from tests.ray.conftest import shared_memory, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 
 from stockade.workflow.config import SearchConfig
@@ -26,6 +25,7 @@ from stockade.workflow.engine import (
 )
 from stockade.workflow.orders import ORDERS
 from stockade.workflow.records import Task, UpdateRow, WorkflowResult
+from tests.processes import gone
 from tests.vector.leaks import no_leaks, workers
 from tests.workflow.fake import FakeTrainer
 
@@ -206,7 +206,7 @@ def start_parent(body: str) -> tuple[subprocess.Popen[str], list[int]]:
 
 def wait_until_gone(pids: list[int]) -> None:
     deadline = time.monotonic() + 5
-    while any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in pids):
+    while not gone(pids):
         assert time.monotonic() < deadline, "workers have outlived their parent"
         time.sleep(0.02)
 
