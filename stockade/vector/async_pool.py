@@ -10,30 +10,25 @@ from __future__ import annotations
 
 import selectors
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.error import AlreadyPendingCallError, NoAsyncCallError
-from gymnasium.vector import AutoresetMode
 
+from stockade.vector.async_books import IDLE, SENT, AsyncBooks
 from stockade.vector.description import SliceConfig
 from stockade.vector.errors import WorkerDiedError, WorkerTimeoutError
-from stockade.vector.layout import tree_map
-from stockade.vector.outcome import Failure, Outcome
+from stockade.vector.outcome import Outcome
 from stockade.vector.process import PoolConfig, Worker, pollable
 from stockade.vector.process_base import Command, ProcessVectorEnv
 from stockade.vector.rings import STEP_ALL
-
-IDLE, SENT, READY = range(3)
 
 _SHORTEST_NAP, _LONGEST_NAP = 0.0003, 0.02
 """Seconds. Shorter ones cost what they save; longer ones would keep a death unnoticed."""
 
 
-class AsyncPoolVectorEnv(ProcessVectorEnv):
+class AsyncPoolVectorEnv(AsyncBooks, ProcessVectorEnv):
     """Environments in worker processes, returned as they become ready.
 
     Either the asynchronous way: `async_reset()`, then `recv()` and `send(actions, env_id)` in turn; or `reset()` and
@@ -59,18 +54,11 @@ class AsyncPoolVectorEnv(ProcessVectorEnv):
         restart: int = 0,
         batch_size: int | None = None,
     ) -> None:
-        self.closed = True
-        self.batch_size = max(1, n_envs // 2) if batch_size is None else batch_size
-        if not 1 <= self.batch_size <= n_envs:
-            raise ValueError(f"batch_size={batch_size} must be between 1 and n_envs={n_envs}")
+        self._open_books(n_envs, batch_size)
         super().__init__(factory, n_envs, pool, config, copy, restart)
-        self._status = np.full(n_envs, IDLE, np.int8)
         self._expected = [0] * n_envs
         self._worker_of = [worker.index for worker in self._pool.workers for _ in worker.env_ids]
-        self._ready: deque[int] = deque()
         self._pace = 0.0  # seconds between two results, of late
-        self._infos: dict[int, dict[str, Any]] = {}
-        self._failures: list[Failure] = []
         self._pending_resets: dict[int, tuple[int | None, dict[str, Any] | None]] = {}
         self._selector = selectors.DefaultSelector()
         self._selector.register(pollable(self._pool.deaths), selectors.EVENT_READ, None)
@@ -105,21 +93,11 @@ class AsyncPoolVectorEnv(ProcessVectorEnv):
             actions: batch of actions, one for each of `env_id`.
             env_id: environments that `recv` returned and that have not been sent since.
         """
-        self._require_open()
-        ids = np.asarray(env_id)
-        if ids.ndim != 1 or ids.dtype.kind not in "iu" or len(np.unique(ids)) != len(ids):
-            raise ValueError(f"env_id must be a list of different environment numbers, got {env_id!r}")
-        if len(ids) and not (ids.min() >= 0 and ids.max() < self.num_envs):
-            raise ValueError(f"env_id must be between 0 and {self.num_envs - 1}, got {env_id!r}")
-        places = ids.tolist()
-        self._require_in_hand(places)
-        if not self._steppable and self._needs_reset[ids].any():
-            self._require_reset()
-        self._gate.put(actions, len(places), ids, ids)
+        ids = self._put_actions(actions, env_id)
         touched: dict[int, int] = {}
         sequence = self._next_sequence()
         workers = self._pool.workers
-        for place in places:
+        for place in ids.tolist():
             index = self._worker_of[place]
             worker = workers[index]
             if worker.commands is None or not worker.alive:
@@ -135,50 +113,15 @@ class AsyncPoolVectorEnv(ProcessVectorEnv):
                 commands.announce(count)
         self._status[ids] = SENT
 
-    def recv(self) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """The first `batch_size` environments that are ready (fewer, if fewer are under way).
-
-        Returns:
-            Observations, rewards, terminations, truncations and infos with one row an environment, in the order of
-            `info["env_id"]`, int64 (batch_size,).
-        """
-        self._require_open()
-        size = min(self.batch_size, int(np.count_nonzero(self._status)))
-        if not size:
-            raise NoAsyncCallError("nothing is under way: call async_reset() or send() before recv()", "recv")
-        ids = self._take_ready(size)
-        rows = np.array(ids, np.int64)
-        buffers = self._buffers
-        terminated, truncated = buffers.terminated[rows], buffers.truncated[rows]
-        self._over[rows] = over = terminated | truncated
-        if self.autoreset_mode is AutoresetMode.DISABLED and over.any():
-            self._needs_reset[rows] = over
-            self._steppable = False
-        found = [(place, self._infos.pop(env_id)) for place, env_id in enumerate(ids) if env_id in self._infos]
-        infos = self.gather_infos(found, size) if found else {}
-        infos["env_id"] = rows
-        observations = tree_map(lambda array: array[rows], buffers.observations)
-        return observations, buffers.rewards[rows], terminated, truncated, infos
-
     # The synchronous interface on top of it: see the base class
 
     def _step_all(self) -> Outcome:
         sequence = self._next_sequence()
         return self._exchange(Command("step", sequence, lambda worker: worker.post(sequence, STEP_ALL)))
 
-    def _require_idle(self, purpose: str) -> None:
-        if purpose == "reset":
-            self._forget_all()
-        elif (self._status != IDLE).any():
-            waiting = int(np.count_nonzero(self._status))
-            raise AlreadyPendingCallError(
-                f"{waiting} environments are under way: recv() them before {purpose}, or begin again with reset()",
-                purpose,
-            )
-
     # Waiting
 
-    def _take_ready(self, size: int) -> list[int]:
+    def _await_ready(self, size: int) -> None:
         deadline = self._deadline()
         self._drain(0.0)
         begin, ready = time.perf_counter(), len(self._ready)
@@ -192,10 +135,6 @@ class AsyncPoolVectorEnv(ProcessVectorEnv):
                 deadline = self._deadline()
         if arrived := len(self._ready) - ready:
             self._pace += 0.2 * ((time.perf_counter() - begin) / arrived - self._pace)
-        self._report_failures()
-        ids = [self._ready.popleft() for _ in range(size)]
-        self._status[ids] = IDLE
-        return ids
 
     def _nap(self, missing: int, remaining: float | None) -> bool:
         """Sleep for half the time that the missing results will take: being woken by each would cost a worker's core.
@@ -236,20 +175,8 @@ class AsyncPoolVectorEnv(ProcessVectorEnv):
             if outcome is not None:
                 self._absorb_truths(outcome)
                 self._infos.update(outcome.infos)
-                if outcome.failures:
-                    self._failures += outcome.failures
-                    self._status[env_id] = IDLE
-                    self._needs_reset[env_id] = True
-                    self._steppable = False
-                    continue
-            self._status[env_id] = READY
-            self._ready.append(env_id)
-
-    def _report_failures(self) -> None:
-        """Failures are raised once; what the others have ready stays for the next `recv`."""
-        if self._failures:
-            failures, self._failures = self._failures, []
-            self._fail(failures, None)
+                self._failures += outcome.failures
+            self._arrived(env_id, outcome is not None and bool(outcome.failures))
 
     def _last_results(self, dead: Worker) -> None:
         try:
@@ -284,12 +211,6 @@ class AsyncPoolVectorEnv(ProcessVectorEnv):
 
     # Books
 
-    def _was_over(self, i: int) -> bool:
-        if self._status[i] == READY:  # its last result has not been handed out yet
-            over = bool(self._buffers.terminated[i] or self._buffers.truncated[i])
-            return over and self.autoreset_mode is AutoresetMode.NEXT_STEP
-        return super()._was_over(i)
-
     def _dispatch(self, env_id: int) -> None:
         """Give one environment's command, a reset or a step, to its worker."""
         worker = self._pool.workers[self._worker_of[env_id]]
@@ -310,19 +231,11 @@ class AsyncPoolVectorEnv(ProcessVectorEnv):
     def _under_way(self, worker: Worker) -> list[int]:
         return [env_id for env_id in worker.env_ids if self._status[env_id] == SENT]
 
-    def _require_in_hand(self, env_ids: list[int]) -> None:
-        busy = [env_id for env_id in env_ids if self._status[env_id] != IDLE]
-        if busy:
-            raise AlreadyPendingCallError(f"environments {busy[:8]} are under way: recv() them first", "send")
-
     def _forget_all(self) -> None:
         """Wait for what is under way and drop it: everything begins again."""
         if (self._status != IDLE).any():
             self._settle()
-        self._status[:] = IDLE
-        self._ready.clear()
-        self._infos.clear()
-        self._failures.clear()
+        super()._forget_all()
         self._pending_resets.clear()
         self._expected = [0] * self.num_envs
 

@@ -12,16 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
-import numpy as np
-from gymnasium.vector import AutoresetMode
 
-from stockade.vector.base import BaseVectorEnv
 from stockade.vector.description import Inheritance, SliceConfig
 from stockade.vector.errors import VectorError, WorkerDiedError, WorkerTimeoutError
 from stockade.vector.layout import Buffers, copied
 from stockade.vector.outcome import Outcome
 from stockade.vector.pool import WorkerPool
 from stockade.vector.process import PoolConfig, Worker
+from stockade.vector.replacing import ReplacingVectorEnv
 from stockade.vector.worker import data_for
 
 _REPLACEABLE = ("step", "reset")
@@ -42,7 +40,7 @@ class Command:
     post: Callable[[Worker], None]
 
 
-class ProcessVectorEnv(BaseVectorEnv):
+class ProcessVectorEnv(ReplacingVectorEnv):
     """Environments spread over worker processes.
 
     Args:
@@ -184,13 +182,7 @@ class ProcessVectorEnv(BaseVectorEnv):
 
     def _replace(self, command: Command, dead: Worker, error: WorkerDiedError | WorkerTimeoutError) -> None:
         """Start a worker in the place of a dead one and give it the command, or raise the error."""
-        if self.restarts >= self.restart or command.kind not in _REPLACEABLE:
-            why = f"restart={self.restart} is used up" if self.restart else "pass restart=N to have N workers replaced"
-            if command.kind not in _REPLACEABLE:
-                why = f"it was serving {command.kind}, which is not given to a new worker"
-            error.args = (f"{error.args[0].rstrip()} Not replaced: {why}.",)
-            raise error
-        self.restarts += 1
+        self._count_restart(command.kind, _REPLACEABLE, error)
         try:
             worker = self._pool.replace(dead, self._inheritance(dead))
         except VectorError as second:
@@ -201,10 +193,6 @@ class ProcessVectorEnv(BaseVectorEnv):
     def _replaced(self, worker: Worker) -> None:
         """For backends that keep something about each worker."""
 
-    def _was_over(self, i: int) -> bool:
-        """Whether environment i was about to be reset by autoreset, so that nothing of it is lost."""
-        return self.autoreset_mode is AutoresetMode.NEXT_STEP and bool(self._over[i])
-
     def _inheritance(self, dead: Worker) -> Inheritance:
         """What the environments of a new worker must know of those that are lost."""
         places = range(dead.first, dead.stop)
@@ -214,13 +202,6 @@ class ProcessVectorEnv(BaseVectorEnv):
             [self._new_seed(i) for i in places],
             None if buffers is None else tuple(copied(part) for part in buffers.results()),
         )
-
-    def _new_seed(self, i: int) -> int | None:
-        """A seed for an environment that starts anew: its past is not repeated, a repeated run still is."""
-        seed = self._seeds[i]
-        if seed is None:
-            return None
-        return int(np.random.SeedSequence([seed, self.restarts]).generate_state(1)[0])
 
     def _settle(self) -> None:
         """After an interrupted call: wait for the workers that are still at it, and forget what they say."""

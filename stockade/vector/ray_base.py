@@ -12,10 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium
-import numpy as np
-from gymnasium.vector import AutoresetMode
 
-from stockade.vector.base import BaseVectorEnv
 from stockade.vector.channel import from_peer, to_worker
 from stockade.vector.description import Description, Inheritance, SliceConfig
 from stockade.vector.errors import VectorError, WorkerDiedError, WorkerStartError, WorkerTimeoutError
@@ -23,6 +20,7 @@ from stockade.vector.layout import Buffers, assign, copied, tree_map
 from stockade.vector.outcome import Outcome
 from stockade.vector.ray_actor import ActorSpec
 from stockade.vector.ray_cluster import Connection, RayConfig, RemoteWorker, end_all, seconds_until, warn_if_waiting
+from stockade.vector.replacing import ReplacingVectorEnv
 from stockade.vector.worker import data_for
 
 _PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 0.0)
@@ -47,7 +45,7 @@ class Call:
     env_ids: tuple[int, ...] | None = None
 
 
-class RayBase(BaseVectorEnv):
+class RayBase(ReplacingVectorEnv):
     """Environments spread over actors.
 
     Args:
@@ -198,13 +196,7 @@ class RayBase(BaseVectorEnv):
         """Start an actor in the place of a lost one and give it what that one owed, or raise the error."""
         lost = self._workers[owed.index]
         lost.kill()  # Ray may think of an actor as out of reach only, and it must not come back
-        if self.restarts >= self.restart or owed.kind not in _REPLACEABLE:
-            why = f"restart={self.restart} is used up" if self.restart else "pass restart=N to have N workers replaced"
-            if owed.kind not in _REPLACEABLE:
-                why = f"it was serving {owed.kind}, which is not given to a new worker"
-            error.args = (f"{error.args[0].rstrip()} Not replaced: {why}.",)
-            raise error
-        self.restarts += 1
+        self._count_restart(owed.kind, _REPLACEABLE, error)
         spec = replace(self._specs[lost.index], inheritance=self._inheritance(lost))
         try:
             self._workers[lost.index] = self._start_again(lost.index, spec)
@@ -247,17 +239,6 @@ class RayBase(BaseVectorEnv):
             [self._new_seed(i) for i in lost.env_ids],
             tuple(copied(part) for part in last_seen),
         )
-
-    def _was_over(self, i: int) -> bool:
-        """Whether environment i was about to be reset by autoreset, so that nothing of it is lost."""
-        return self.autoreset_mode is AutoresetMode.NEXT_STEP and bool(self._over[i])
-
-    def _new_seed(self, i: int) -> int | None:
-        """A seed for an environment that starts anew: its past is not repeated, a repeated run still is."""
-        seed = self._seeds[i]
-        if seed is None:
-            return None
-        return int(np.random.SeedSequence([seed, self.restarts]).generate_state(1)[0])
 
     def _deadline(self) -> float | None:
         return None if self._cluster.timeout is None else time.monotonic() + self._cluster.timeout
