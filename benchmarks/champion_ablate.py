@@ -46,13 +46,14 @@ def variants(base: TrainConfig) -> list[Variant]:
         ("100-step episodes only", {"horizons": "", "max_steps": 100}),
         ("no action mask", {"action_mask": False}),
         ("B_line only", {"red_agent": "bline"}),
+        ("equal shares of all worlds", {"red_agent": "bline,meander,sleep", "horizons": "30,50,100"}),
         ("for the other rules: leaderboard", {"rules": "leaderboard"}),
         ("for both rule sets, told which", {"rules": "both"}),
         ("for both rule sets, not told", {"rules": "both", "tell_rules": False}),
         *((f"network {'-'.join(map(str, sizes))}", {"ppo": replace(ppo, hidden=sizes)})
-          for sizes in ((64, 64), (128, 128), (256, 256))),
-        ("gamma 0.95", {"ppo": replace(ppo, gamma=0.95)}),
-        ("gamma 0.99", {"ppo": replace(ppo, gamma=0.99)}),
+          for sizes in ((64, 64), (128, 128))),
+        *((f"constant discount {gamma}", {"ppo": replace(ppo, gamma=gamma, final_gamma=None)})
+          for gamma in (0.95, 0.99, 1.0)),
         ("no entropy bonus", {"ppo": replace(ppo, entropy_weight=0.0, final_entropy_weight=0.0)}),
         ("constant learning rate", {"ppo": replace(ppo, final_learning_rate=ppo.learning_rate)}),
     ]  # fmt: skip

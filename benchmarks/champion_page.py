@@ -82,7 +82,8 @@ _WHY = {
     "final_learning_rate": "at the end; linear in between",
     "entropy_weight": "at the start",
     "final_entropy_weight": "at the end; linear in between",
-    "gamma": "discount a step",
+    "gamma": "discount a step, at the start: without it some seeds never leave a plateau",
+    "final_gamma": "at the end, linear in between: the score isn't discounted, and the agent sees the steps left",
     "gae_lambda": "weight of longer advantage estimates",
     "hidden": "sizes of the hidden layers, of actor and critic each",
     "reward_scale": "rewards are multiplied by it before they are learned from",
@@ -101,7 +102,8 @@ _SEEDS = """\
 - **Validation**, which chooses the checkpoint, plays seeds from 2,000,000,000 on.
 - **Development:** `stockade evaluate` begins at 153 unless told otherwise; those seeds, 153 and on, 1,000,000 apart,
   and those from 300,000,000 on were seen while the recipe was found. Ablations play seeds from 900,000,000 on, the
-  counts of behaviour from 700,000,000 on.
+  counts of behaviour from 700,000,000 on. Those from 500,000,000 on tested an earlier recipe, with a constant discount,
+  and made us look for this one.
 - **Test:** {test}. `champion.py evaluate` refuses all seeds named above."""
 
 

@@ -1,4 +1,4 @@
-"""`stockade bench all`: every bench, one after the other, each in a process of its own.
+"""`stockade bench all`: every bench but `search`, which needs Ray; one after the other, each in its own process.
 
 for each bench: `stockade bench NAME --json FOLDER/NAME.json` in a new session -> exit code, leftovers -> summary
 
@@ -71,7 +71,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class AllBenches:
-    """Run every bench and keep the results; under half an hour on 2 cores, about a minute with --quick."""
+    """Run every bench but `search` and keep the results; under half an hour on 2 cores, about a minute with --quick."""
 
     quick: bool = False
     """Short rounds of the lighter benches: to see that all works, not for figures."""

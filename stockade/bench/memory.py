@@ -27,7 +27,6 @@ from stockade.errors import InputError
 _MIB = 2**20
 _EACH = ", a worker each"
 OURS = ("native", "serial", "pipes", "shared_memory", f"pipes{_EACH}", f"shared_memory{_EACH}")
-_IN_PROCESS = ("native", "serial", "Gymnasium SyncVectorEnv", "Stable-Baselines3 DummyVecEnv")
 
 
 @dataclass(frozen=True)
@@ -61,8 +60,8 @@ class MemoryBench(BenchCommand):
         """Case by case."""
         cases = [(backend, n) for n in self.n_envs for backend in self._backends(n, notes)]
         announce(self.name, self.rounds * sum(0.3 + (0.02 * n if _is_many(backend) else 0) for backend, n in cases))
-        for backend in dict.fromkeys(backend for backend, _ in cases if backend in _IN_PROCESS):
-            _weigh(backend, 2)  # what a first use loads into this process is not the environments' weight
+        for backend in dict.fromkeys(backend for backend, _ in cases):
+            _weigh(backend, 2)  # what a first use loads, or shares with a fork server, is not the environments' weight
         for backend, n in tqdm(cases, desc="bench memory", unit="case", disable=None):
             found = [_weigh(backend, n) for _ in range(self.rounds)]
             self._note(notes, backend, n, found)

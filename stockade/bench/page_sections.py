@@ -178,4 +178,10 @@ SECTIONS = (
         "What is learned",
         "Mean return of the last episodes of training, several seeds; ours beside Stable-Baselines3's PPO.",
     ),
+    Section(
+        "search",
+        "Workflows on Ray",
+        "The same search held to one core, one workflow at a time, and on two cores, two at a time. It is not part of "
+        "`bench all`, for it needs Ray.",
+    ),
 )

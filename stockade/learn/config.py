@@ -30,7 +30,9 @@ class PPOConfig:
     final_entropy_weight: float = 0.0
     """At the end; it changes linearly with the episodes played."""
     gamma: float = 0.99
-    """Discount a step."""
+    """Discount a step, at the start."""
+    final_gamma: float | None = None
+    """At the end; it changes linearly with the episodes played. Default: the same as at the start."""
     gae_lambda: float = 0.95
     """Weight of longer advantage estimates."""
     clip: float = 0.2
@@ -69,6 +71,7 @@ class PPOConfig:
             _check(getattr(self, name) > 0, name, getattr(self, name), "more than 0")
         for name in ("gamma", "gae_lambda"):
             _check(0 <= getattr(self, name) <= 1, name, getattr(self, name), "from 0 to 1")
+        _check(self.final_gamma is None or 0 <= self.final_gamma <= 1, "final_gamma", self.final_gamma, "from 0 to 1")
         _check(len(self.hidden) >= 1 and min(self.hidden) >= 1, "hidden", self.hidden, "one or more sizes")
         _check(self.threads is None or self.threads >= 1, "threads", self.threads, "at least 1")
 

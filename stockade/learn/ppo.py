@@ -191,10 +191,11 @@ class PPO:
 
     def improve(self, result: Iteration, progress: float) -> None:
         """Learn from what was collected; adds to its `stats` and `seconds`."""
-        clock = time.perf_counter()
-        explained = self._estimate()
-        result.seconds["advantage"] = time.perf_counter() - clock
         c = self.config
+        final_gamma = c.gamma if c.final_gamma is None else c.final_gamma
+        clock = time.perf_counter()
+        explained = self._estimate(c.gamma + progress * (final_gamma - c.gamma))
+        result.seconds["advantage"] = time.perf_counter() - clock
         learning_rate = c.learning_rate + progress * (c.final_learning_rate - c.learning_rate)
         entropy_weight = c.entropy_weight + progress * (c.final_entropy_weight - c.entropy_weight)
         clock = time.perf_counter()
@@ -213,11 +214,11 @@ class PPO:
         seconds = {"world": sum(one[2] for one in done) / at_once, "policy": sum(one[3] for one in done) / at_once}
         return Iteration(returns, lengths, seconds=seconds)
 
-    def _estimate(self) -> float:
+    def _estimate(self, gamma: float) -> float:
         """Advantages and returns; how much of the returns' variance the values explained."""
         r, c = self.rollout, self.config
         advantages(
-            r.rewards, r.values, r.ended, np.float32(c.gamma), np.float32(c.gae_lambda), self.horizon_is_end, r.gains
+            r.rewards, r.values, r.ended, np.float32(gamma), np.float32(c.gae_lambda), self.horizon_is_end, r.gains
         )
         np.add(r.gains, r.values[:-1], out=r.returns)
         alive = ~r.dead

@@ -155,6 +155,18 @@ def test_schedules_go_from_first_to_last() -> None:
     learner.close()
 
 
+def test_discount_goes_from_first_to_last() -> None:
+    """Half way from 0.5 to 1 a learner learns what one learns whose discount is 0.75, and not what others learn."""
+    learned = {}
+    for first, last in ((0.5, 1.0), (0.75, None), (0.5, None)):
+        learner = native(dataclasses.replace(SMALL, gamma=first, final_gamma=last))
+        learner.iterate(0.5)
+        learned[first, last] = learner.policy.flat.clone()
+        learner.close()
+    assert torch.equal(learned[0.5, 1.0], learned[0.75, None])
+    assert not torch.equal(learned[0.5, 1.0], learned[0.5, None])
+
+
 @pytest.mark.parametrize("obs", ["bits", "memory"])
 def test_state_goes_on_bit_for_bit(obs: str) -> None:
     whole = trained(native(obs=obs), 5)
