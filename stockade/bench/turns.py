@@ -97,7 +97,7 @@ def rate(turn: Turn, seconds: float) -> float:
     turn()
     begin = time.perf_counter()
     steps, calls = 0, 0
-    while calls < 2 or time.perf_counter() - begin < seconds:
+    while calls < 1 or time.perf_counter() - begin < seconds:
         steps += turn()
         calls += 1
     return steps / (time.perf_counter() - begin)
