@@ -56,7 +56,7 @@ PLAN = (
     Planned("startup", ("--rounds", "2")),
     Planned("vector", ("--n-envs", "16", "200"), quick=None),
     Planned("train"),
-    Planned("learn", ("--episodes", "5000"), quick=None),
+    Planned("learn", ("--episodes", "15000"), quick=None),
 )
 
 

@@ -42,6 +42,7 @@ class Case:
         open: opens it.
         tags: of its figures.
         start: seconds that opening and closing it take, about, to tell how long all will.
+        least: steps that a round has at least, however long they take.
         foreign: of another library, whose faults are noted and not ours to stop for.
     """
 
@@ -49,6 +50,7 @@ class Case:
     open: Opening
     tags: dict[str, Tag] = field(default_factory=dict)
     start: float = 0.2
+    least: int = 1
     foreign: bool = False
 
 
@@ -92,14 +94,13 @@ def in_turns(groups: Sequence[Sequence[Case]], rounds: int, seconds: float, note
             yield measured
 
 
-def rate(turn: Turn, seconds: float) -> float:
+def rate(turn: Turn, seconds: float, least: int = 1) -> float:
     """Steps a second, after one turn more."""
     turn()
     begin = time.perf_counter()
-    steps, calls = 0, 0
-    while calls < 1 or time.perf_counter() - begin < seconds:
+    steps = 0
+    while steps < least or time.perf_counter() - begin < seconds:
         steps += turn()
-        calls += 1
     return steps / (time.perf_counter() - begin)
 
 
@@ -107,7 +108,7 @@ def _measure(one: Measured, seconds: float) -> str:
     """One round; returns why it could not be run, if so."""
     try:
         with one.case.open() as turn:
-            one.rates.append(rate(turn, seconds))
+            one.rates.append(rate(turn, seconds, one.case.least))
     except UnavailableError as error:
         return str(error)
     except Exception as error:

@@ -144,6 +144,12 @@ def test_known_costs_give_known_rates(backend: str, options: dict[str, int]) -> 
     assert limit / 2 < found < limit * 1.1
 
 
+def test_a_round_has_the_steps_that_its_case_asks_for() -> None:
+    turns: list[int] = []
+    rate(lambda: turns.append(4) or 4, seconds=1e-9, least=17)  # type: ignore[func-returns-value]
+    assert len(turns) == 1 + 5  # one to warm up
+
+
 def test_cases_take_turns_and_what_cannot_run_is_told() -> None:
     order: list[str] = []
 

@@ -335,3 +335,12 @@ def test_page_is_made_of_the_results(run: Path, results: Path, tmp_path: Path) -
 def test_the_page_in_the_docs_is_the_one_of_the_results() -> None:
     page = ROOT / "docs" / "champion.md"
     assert page.read_text() == make_page(Files.read(RESULTS)), "run: python benchmarks/champion.py page"
+
+
+@pytest.mark.parametrize("rules", RULE_SETS)
+def test_the_readme_tells_the_totals_that_were_measured(rules: str) -> None:
+    runs = json.loads((RESULTS / "champion.json").read_text())["runs"]
+    measured = next(run for run in runs if run["shipped"])["rules"][rules]
+    readme = (ROOT / "README.md").read_text()
+    assert f"{measured['total']:.2f}" in readme
+    assert f"{winner(rules).total:.2f}" in readme
