@@ -36,22 +36,24 @@ BOTTLENECK = Topic(
             "48% (47.9%, and 20% in another note)",
             "60 to 71% of the wall time",
             (*shares("true states"), truth_calls("pipes")),
-            "two true states of 1.3 ms against one step of 2.2 ms; the built-in world has them in shared memory "
-            "for nothing",
+            "two true states of 1.3 ms against one step of 2.2 ms, and as much again to send them; the built-in world "
+            "has them in shared memory for nothing",
         ),
         Claim(
             "messages",
             "20%, 800 pipe operations a step of 200 environments",
             "8 to 11% when stepping only",
             shares("messages"),
-            "one message a worker and not four an environment",
+            "one message a worker and not four an environment, so that steps alone have none to speak of; what is left "
+            "is the true states: pickled, unpickled, and collected as garbage",
         ),
         Claim(
             "process management",
             "8% (20% in another note)",
             "",
             shares("process management"),
-            "200 processes were scheduled on a few cores; here there are as many workers as cores",
+            "200 processes were scheduled on a few cores; here there are as many workers as cores, which are idle only "
+            "while the caller unpacks true states",
         ),
         Claim(
             "the environment itself",

@@ -15,7 +15,7 @@ EPISODES = Topic(
             "2.7, optimised 9.1 (3.4 times), with true states",
             "2.6, its best trainer",
             (episodes(25), episodes(25, "1 thread"), episodes(25, "Stable-Baselines3")),
-            "the world is no longer what training waits for: the update of the networks is",
+            "the world is no longer what training waits for: the networks are, to choose actions and to be updated",
         ),
         Claim(
             "100 environments",
@@ -95,8 +95,8 @@ ESTIMATES = Topic(
             "150 to 170 episodes/s, 85 to 98% efficiency",
             "",
             (
-                rate("ray", 100, label="`ray`, reference's cost"),
-                rate("ray", 100, world="built-in", label="`ray`, built-in world"),
+                rate("ray", 200, label="`ray`, reference's cost"),
+                rate("ray", 200, world="built-in", label="`ray`, built-in world"),
             ),
             "Ray adds machines; on one it costs more than a worker of ours does",
         ),

@@ -6,6 +6,7 @@ open at a time: a hundred idle processes of the others would cost a few percent 
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -108,6 +109,7 @@ def _measure(one: Measured, seconds: float) -> str:
     """One round; returns why it could not be run, if so."""
     try:
         with one.case.open() as turn:
+            gc.freeze()  # else states of many objects have all that the peers imported searched for garbage
             one.rates.append(rate(turn, seconds, one.case.least))
     except UnavailableError as error:
         return str(error)
@@ -115,4 +117,6 @@ def _measure(one: Measured, seconds: float) -> str:
         if not one.case.foreign:
             raise
         return f"it failed with {type(error).__name__}: {error}"
+    finally:
+        gc.unfreeze()
     return ""
