@@ -53,7 +53,7 @@ PLAN = (
     Planned("stragglers"),
     Planned("true-state"),
     Planned("memory"),
-    Planned("startup", ("--rounds", "2")),
+    Planned("startup"),
     Planned("vector", ("--n-envs", "16", "200"), quick=None),
     Planned("train"),
     Planned("learn", ("--episodes", "15000"), quick=None),

@@ -27,6 +27,7 @@ from stockade.bench.figures import Tag, figure_of
 from stockade.bench.ours import MODES, make_ours, why_not
 from stockade.bench.peers import MANY_PROCESSES, PEERS, why_no_peer
 from stockade.bench.timed import END, STEP_CPU, TRUTH_CPU, cpu_seconds, timed
+from stockade.bench.turns import frozen_heap
 from stockade.bench.worlds import BUILT_IN, HORIZON, WORLDS, Factory
 from stockade.cores import available_cores
 from stockade.errors import InputError
@@ -168,7 +169,8 @@ def _measure(backend: str, factory: Factory, n: int, mode: str, seconds: float) 
         for _ in range(5 if not running.barrier else 1):
             for _, call in running.calls:
                 call()
-        _run(running, seconds, times)
+        with frozen_heap():
+            _run(running, seconds, times)
         begin = time.perf_counter()
     times.close = time.perf_counter() - begin
     return times

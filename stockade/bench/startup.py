@@ -54,7 +54,8 @@ class StartupBench(BenchCommand):
         announce(self.name, self.rounds * sum(_guess(method, n) for group in groups for _, method, n, _ in group))
         total = self.rounds * sum(map(len, groups))
         with tqdm(total=total, desc="bench startup", unit="case", disable=None) as progress, no_child_left():
-            self._warm_up()
+            for *_, start in self._group(1, Notes(self.name)):  # a fork server and libraries are loaded once
+                _start_and_close(start)
             for group in groups:
                 found: list[list[tuple[float, float]]] = [[] for _ in group]
                 for _ in range(self.rounds):
@@ -64,11 +65,6 @@ class StartupBench(BenchCommand):
                         progress.update()
                 for (backend, method, n, _), times in zip(group, found, strict=True):
                     self._note(notes, backend, method, n, times)
-
-    def _warm_up(self) -> None:
-        """The fork server itself starts once in the life of a process."""
-        if "forkserver" in self.methods:
-            make_vector("shared_memory", SyntheticEnv, 1).close()
 
     def _group(self, n: int, notes: Notes) -> list[tuple[str, str, int, Start]]:
         group: list[tuple[str, str, int, Start]] = []

@@ -10,7 +10,7 @@ import gc
 import importlib.util
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 from tqdm import tqdm
@@ -108,8 +108,7 @@ def rate(turn: Turn, seconds: float, least: int = 1) -> float:
 def _measure(one: Measured, seconds: float) -> str:
     """One round; returns why it could not be run, if so."""
     try:
-        with one.case.open() as turn:
-            gc.freeze()  # else states of many objects have all that the peers imported searched for garbage
+        with one.case.open() as turn, frozen_heap():
             one.rates.append(rate(turn, seconds, one.case.least))
     except UnavailableError as error:
         return str(error)
@@ -117,6 +116,15 @@ def _measure(one: Measured, seconds: float) -> str:
         if not one.case.foreign:
             raise
         return f"it failed with {type(error).__name__}: {error}"
+    return ""
+
+
+@contextmanager
+def frozen_heap() -> Iterator[None]:
+    """Only what is made from here on is searched for garbage. Else true states, which are many objects, would have all
+    that the peers imported searched again and again."""
+    gc.freeze()
+    try:
+        yield
     finally:
         gc.unfreeze()
-    return ""
