@@ -37,7 +37,7 @@ def ablations(files: Files) -> Iterator[str]:
         for episodes in sorted({entry["episodes"] for entry in fitting}):
             group = [entry for entry in fitting if entry["episodes"] == episodes]
             yield ""
-            yield f"Trained for {episodes:,} episodes:"
+            yield f"Trained for {episodes:,} episodes (`python benchmarks/champion.py ablate --episodes {episodes}`):"
             yield ""
             head = [
                 "",
