@@ -92,7 +92,7 @@ def test_dead_rows_teach_nothing() -> None:
     def train(change: Callable[[PPO], None]) -> torch.Tensor:
         learner = native(horizon=7)
         learner.collect()
-        learner._estimate()
+        learner._estimate(gamma=0.99)
         change(learner)
         learner._update(1e-3, 0.01)
         learner.close()
