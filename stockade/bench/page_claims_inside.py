@@ -36,8 +36,8 @@ BOTTLENECK = Topic(
             "48% (47.9%, and 20% in another note)",
             "60 to 71% of the wall time",
             (*shares("true states"), truth_calls("pipes")),
-            "two true states of 1.3 ms against one step of 2.2 ms, and as much again to send them; the built-in world "
-            "has them in shared memory for nothing",
+            "two true states of 1.3 ms against one step of 2.2 ms, and half as much again to send them; the built-in "
+            "world has them in shared memory for nothing",
         ),
         Claim(
             "messages",
