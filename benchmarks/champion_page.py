@@ -67,7 +67,7 @@ _WHY = {
     "horizons": "shares of the environments; what is worth doing depends on the steps that are left",
     "max_steps": "of every episode",
     "rules": "or `leaderboard`, where a restored User3 or User4 is safe from one exploit for good, which is worth a "
-    "Restore; an agent that is trained for both at once does not find it",
+    "Restore; with an earlier recipe an agent that was trained for both at once did not find it",
     "obs": "the challenge's 52 bits, and 108 of blue's own history ([training.md](training.md#what-the-agent-sees))",
     "action_mask": "63 decoys that can never succeed are left out; the mask never changes, so it tells nothing",
     "total_episodes": "of training",
@@ -82,7 +82,7 @@ _WHY = {
     "final_learning_rate": "at the end; linear in between",
     "entropy_weight": "at the start",
     "final_entropy_weight": "at the end; linear in between",
-    "gamma": "discount a step, at the start: without it some seeds never leave a plateau",
+    "gamma": "discount a step, at the start: without it some seeds stay on a plateau",
     "final_gamma": "at the end, linear in between: the score isn't discounted, and the agent sees the steps left",
     "gae_lambda": "weight of longer advantage estimates",
     "hidden": "sizes of the hidden layers, of actor and critic each",

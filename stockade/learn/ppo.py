@@ -194,10 +194,10 @@ class PPO:
         c = self.config
         final_gamma = c.gamma if c.final_gamma is None else c.final_gamma
         clock = time.perf_counter()
-        explained = self._estimate(c.gamma + progress * (final_gamma - c.gamma))
+        explained = self._estimate(_between(c.gamma, final_gamma, progress))
         result.seconds["advantage"] = time.perf_counter() - clock
-        learning_rate = c.learning_rate + progress * (c.final_learning_rate - c.learning_rate)
-        entropy_weight = c.entropy_weight + progress * (c.final_entropy_weight - c.entropy_weight)
+        learning_rate = _between(c.learning_rate, c.final_learning_rate, progress)
+        entropy_weight = _between(c.entropy_weight, c.final_entropy_weight, progress)
         clock = time.perf_counter()
         result.stats = self._update(learning_rate, entropy_weight)
         result.seconds["update"] = time.perf_counter() - clock
@@ -355,3 +355,8 @@ def _n_actions(envs: AnyVectorEnv) -> int:
 def _flat(obs: np.ndarray) -> np.ndarray:
     """(n, inputs), of memory that may be written to."""
     return obs.reshape(len(obs), -1)
+
+
+def _between(first: float, last: float, progress: float) -> float:
+    """A schedule's value, which changes linearly from the first to the last."""
+    return first + progress * (last - first)

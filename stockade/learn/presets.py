@@ -9,7 +9,7 @@ from stockade.learn.config import PPOConfig, TrainConfig
 
 #: One policy against every attacker and over every horizon; docs/champion.md says why each setting is so. Long episodes
 #: against Meander take the longest to learn, so they have the largest share. The score isn't discounted, but
-#: without a discount at the start some seeds never leave a plateau. `--rules leaderboard` gives the other one.
+#: without a discount at the start some seeds stay on a plateau. `--rules leaderboard` gives the other one.
 CHAMPION = TrainConfig(
     preset="champion",
     red_agent="bline:6,meander:18,sleep:1",

@@ -75,7 +75,7 @@ def test_accepted_test_seeds_are_nobody_elses(first: int, episodes: int) -> None
         seeds = range(first + k * SEEDS_PER_CELL, first + k * SEEDS_PER_CELL + episodes)
         assert seeds[-1] < VALIDATION_SEED
         assert seeds[0] >= 153 + 9 * SEEDS_PER_CELL
-        for begin in (700_000_000, 900_000_000):
+        for begin in (300_000_000, 500_000_000, 700_000_000, 900_000_000):
             assert seeds[-1] < begin or seeds[0] >= begin + 9 * SEEDS_PER_CELL
 
 
@@ -89,6 +89,7 @@ def test_default_test_seeds_are_accepted() -> None:
         (["evaluate", "--seed", "153"], "development"),
         (["evaluate", "--seed", "-5"], "development"),
         (["evaluate", "--seed", "500000100", "--episodes", "1000001"], "take 1 to 1000000"),
+        (["evaluate", "--seed", "500000000"], "an earlier recipe"),
         (["evaluate", "--seed", "1995000000"], "chooses checkpoints"),
         (["evaluate", "--seed", "899999999"], "ablations"),
         (["evaluate"], "at least one run"),
