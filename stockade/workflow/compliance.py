@@ -16,6 +16,8 @@ from stockade.cage2.scenario import FOOTHOLD, HOSTS, N_HOSTS
 from stockade.workflow.orders import HOST_TYPES, UNIT_TYPES, Order
 from stockade.workflow.records import FixStatistics
 
+compiled_with_tables = numba.njit(nogil=True, cache=True)
+
 NO_FIX, NEUTRAL, COMPLIES, VIOLATES = range(4)
 """What an action is, seen from the order."""
 
@@ -32,7 +34,7 @@ def ranks(order: Order) -> np.ndarray:
     return places
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled_with_tables
 def judge(
     red_access: Any, actions: Any, dead: Any, places: Any, count_foothold: Any, idle_violates: Any, verdicts: Any
 ) -> None:
@@ -107,7 +109,7 @@ class FixCounts:
         return FixStatistics(by_type, by_host)
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled_with_tables
 def _count(red_access: Any, actions: Any, dead: Any, verdicts: Any, by_verdict: Any, held: Any) -> None:
     for i in range(len(actions)):
         if dead[i]:

@@ -1,0 +1,153 @@
+"""The order as a rule: environments in which a fix that the order forbids is not carried out.
+
+actions -> forbidden fixes become Sleep (a lost step) -> world -> observation and the order's context
+
+A fix (Remove or Restore) of a host is forbidden while red holds a host that stands earlier in the order. Who says what
+red holds: the `truth`, or `observed`, what blue's own observation calls compromised (user or privileged). While nothing
+is held, every fix is allowed. After a forbidden fix the agent sees what it would see had it chosen Sleep, its own history
+included; nothing tells it of the refusal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import VectorEnv
+
+from stockade.cage2.actions import SLEEP
+from stockade.cage2.scenario import FOOTHOLD, N_HOSTS
+from stockade.workflow.compliance import FIXED_HOST, NOT_A_FIX, compiled_with_tables
+from stockade.workflow.units import Units
+
+Judge = Literal["truth", "observed"]
+
+
+@dataclass(frozen=True)
+class Played:
+    """Episodes that ended, one row each.
+
+    Attributes:
+        order: int64, index of its order. value: float64, return. fixes, refused: int64, fixes that were tried, and of
+            these the forbidden ones.
+    """
+
+    order: np.ndarray
+    value: np.ndarray
+    fixes: np.ndarray
+    refused: np.ndarray
+
+    @classmethod
+    def joined(cls, parts: list[Played]) -> Played:
+        """One after the other."""
+        none = [np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64)]
+        names = ("order", "value", "fixes", "refused")
+        return cls(*(np.concatenate([e, *(getattr(p, n) for p in parts)]) for n, e in zip(names, none, strict=True)))
+
+
+@compiled_with_tables
+def _refuse(held: Any, actions: Any, dead: Any, order: Any, places: Any, allowed: Any, fixes: Any, refused: Any) -> None:
+    """Write the actions that are carried out, and count; `held` (n, 13), anything above 0 is held."""
+    for i in range(len(actions)):
+        host = FIXED_HOST[actions[i]]
+        allowed[i] = actions[i]
+        if host == NOT_A_FIX or dead[i]:
+            continue
+        fixes[i] += 1
+        mine = places[order[i]]
+        for h in range(N_HOSTS):
+            if held[i, h] > 0 and h != FOOTHOLD and mine[h] < mine[host]:
+                # An earlier host is held. Hosts of equal place are never forbidden to each other.
+                allowed[i] = SLEEP
+                refused[i] += 1
+                break
+
+
+class StrictVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
+    """A native vector environment in which each environment keeps to an order.
+
+    Args:
+        envs: environments of CAGE 2 with next_step autoreset (or disabled) and uint8 observations.
+        places: (orders, 13) int8, see `Units.places`. contexts: (orders, c) uint8, added to the observations.
+        judge: who says what red holds.
+
+    Attributes:
+        order: (n,) int64, order of each environment's episode. next_order: of the episode after it; may be written to.
+    """
+
+    def __init__(self, envs: Any, places: np.ndarray, contexts: np.ndarray, judge: Judge) -> None:
+        self.envs, self.judge = envs, judge
+        self.num_envs, self.metadata = envs.num_envs, envs.metadata
+        self.single_action_space, self.action_space = envs.single_action_space, envs.action_space
+        (self._size,) = envs.single_observation_space.shape
+        shape = (self._size + contexts.shape[1],)
+        self.single_observation_space = gymnasium.spaces.Box(0, 1, shape, np.uint8)
+        self.observation_space = gymnasium.spaces.Box(0, 1, (self.num_envs, *shape), np.uint8)
+        self._seen = np.zeros((self.num_envs, *shape), np.uint8)
+        self._allowed = np.zeros(self.num_envs, np.int64)
+        self.order, self.next_order = np.zeros(self.num_envs, np.int64), np.zeros(self.num_envs, np.int64)
+        self.set_orders(places, contexts)
+        self._begin()
+
+    def set_orders(self, places: np.ndarray, contexts: np.ndarray) -> None:
+        """Exchange the tables of orders; running episodes keep their index."""
+        self.places, self.contexts = np.ascontiguousarray(places, np.int8), np.asarray(contexts, np.uint8)
+
+    def _begin(self) -> None:
+        n = self.num_envs
+        self._dead = np.zeros(n, np.bool_)
+        self._returns, self._fixes, self._refused = np.zeros(n), np.zeros(n, np.int64), np.zeros(n, np.int64)
+        self._ended: list[Played] = []
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        """Begin episodes in all environments."""
+        if options:
+            raise ValueError("a strict environment begins all its episodes together and takes no options")
+        obs, info = self.envs.reset(seed=seed)
+        self._begin()
+        self._take_orders(slice(None))
+        self._seen[:, : self._size] = obs
+        return self._seen, info
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """Step all; the observation is overwritten by the next step."""
+        held = self.envs.true_state().red_access if self.judge == "truth" else self._seen[:, 3:52:4]
+        _refuse(
+            held, actions, self._dead, self.order, self.places, self._allowed, self._fixes, self._refused
+        )
+        obs, rewards, terminated, truncated, info = self.envs.step(self._allowed)
+        if self._dead.any():  # these have just begun a new episode
+            self._take_orders(self._dead)
+        over = terminated | truncated
+        self._returns += rewards
+        if over.any():
+            self._close(over)
+        self._dead = over
+        self._seen[:, : self._size] = obs
+        return self._seen, rewards, terminated, truncated, info
+
+    def _take_orders(self, which: Any) -> None:
+        self.order[which] = self.next_order[which]
+        self._seen[which, self._size :] = self.contexts[self.order[which]]
+
+    def _close(self, over: np.ndarray) -> None:
+        columns = (self._returns, self._fixes, self._refused)
+        self._ended.append(Played(self.order[over], *(column[over] for column in columns)))
+        for column in columns:
+            column[over] = 0
+
+    def take(self) -> Played:
+        """Episodes that ended since the last time."""
+        taken, self._ended = Played.joined(self._ended), []
+        return taken
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close the environments."""
+        self.envs.close()
+
+
+def strict_context(units: Units, orders: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Tables of places and contexts of some orders."""
+    return np.stack([units.places(o) for o in orders]), np.stack([units.context(o) for o in orders])
