@@ -166,7 +166,9 @@ _SAVED = "worlds", "ledgers", "memory"
 
 
 def save_worlds(envs: Any) -> dict[str, np.ndarray]:
-    """Arrays by name of native worlds, mixed or not; nothing of any other vector environment."""
+    """Arrays by name of native worlds, mixed or not, and of what says how to save itself; else nothing."""
+    if hasattr(envs, "save_worlds"):
+        return envs.save_worlds()
     arrays: dict[str, np.ndarray] = {}
     for prefix, part in _native_parts(envs):
         snapshot = part.snapshot()
@@ -177,6 +179,9 @@ def save_worlds(envs: Any) -> dict[str, np.ndarray]:
 
 def restore_worlds(envs: Any, arrays: dict[str, np.ndarray]) -> bool:
     """Put them back; whether there was anything to put back."""
+    if hasattr(envs, "restore_worlds"):
+        envs.restore_worlds(arrays)
+        return True
     parts = _native_parts(envs)
     for prefix, part in parts:
         saved = [arrays.get(f"{prefix}{name}") for name in _SAVED]

@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from stockade.workflow.compliance import COMPLIES, FixCounts, judge, ranks
-from stockade.workflow.config import AlignmentConfig
+from stockade.workflow.config import RewardProtocol
 from stockade.workflow.orders import Order, one_hot
 
 
@@ -66,7 +66,7 @@ class AlignedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         counts: what was repaired, since the last `take`.
     """
 
-    def __init__(self, envs: Any, order: Order, config: AlignmentConfig) -> None:
+    def __init__(self, envs: Any, order: Order, config: RewardProtocol) -> None:
         self.envs, self.order, self.config = envs, order, config
         self.num_envs, self.metadata = envs.num_envs, envs.metadata
         self.single_action_space, self.action_space = envs.single_action_space, envs.action_space

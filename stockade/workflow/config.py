@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,177 +12,288 @@ from stockade.cage2.config import WorldConfig
 from stockade.errors import InputError
 from stockade.learn.config import PPOConfig, needs_training_packages
 
+#: Version of config.json; that of 0.1.0 has none.
+FORMAT = 2
+TOTAL_EPISODES = 100_000
+
 
 @dataclass(frozen=True)
-class AlignmentConfig:
-    """What an agent is paid for keeping to its order, beside the environment's reward."""
+class RewardFlags:
+    """Flags of `--constraint reward`, the first version's way. None: not given; RewardProtocol has the defaults."""
+
+    alignment_lambda: float | None = None
+    """Weight of the compliance rate: each fix pays this times the change of the episode's rate. Default 30."""
+    no_fix_penalty: float | None = None
+    """Taken off at the end of an episode without a judged fix. Default 0."""
+    compliant_bonus: float | None = None
+    """Paid for each fix that complies. Default 0."""
+    violation_penalty: float | None = None
+    """Taken off for each fix that does not. Default 0."""
+    foothold: Literal["ignore", "count"] | None = None
+    """Whether red's foothold on User0, which nobody can remove, makes `user` a compromised type. Default: ignore."""
+    idle_fixes: Literal["neutral", "violate"] | None = None
+    """What a fix is while nothing is compromised: neither right nor wrong (the default), or wrong."""
+    no_fix_compliance: float | None = None
+    """What an episode without a judged fix counts in the mean compliance. By default it does not count."""
+    min_fixes: float | None = None
+    """Judged fixes per episode, on average, that compliance must rest on to end a training. Default 1."""
+    compliance_threshold: float | None = None
+    """A training whose policy complies at least so much is done, and feasible. Default 0.95."""
+    patience: int | None = None
+    """Updates without a gain of compliance of more than 0.01 that end a training. Default 20."""
+    fixed_episodes: bool | None = None
+    """Train every order for exactly --max-episodes; no threshold, no plateau."""
+    min_episodes: int | None = None
+    """Episodes of one training before compliance or a plateau may end it. Default 8,000."""
+    inherit: Literal["none", "last", "nearest", "same"] | None = None
+    """Weights that a training begins with: new ones (the default), or those of an earlier training."""
+
+
+@dataclass(frozen=True)
+class RewardProtocol:
+    """The same with every value filled in."""
 
     alignment_lambda: float = 30.0
-    """Weight of the compliance rate: each fix pays this times the change of the episode's rate, so that an episode pays
-    this times its final rate."""
     no_fix_penalty: float = 0.0
-    """Taken off at the end of an episode without a judged fix."""
     compliant_bonus: float = 0.0
-    """Paid for each fix that complies."""
     violation_penalty: float = 0.0
-    """Taken off for each fix that does not."""
     foothold: Literal["ignore", "count"] = "ignore"
-    """Whether red's foothold on User0, which nobody can remove, makes `user` a compromised type."""
     idle_fixes: Literal["neutral", "violate"] = "neutral"
-    """What a fix is while nothing is compromised: neither right nor wrong, or wrong."""
     no_fix_compliance: float | None = None
-    """What an episode without a judged fix counts in the mean compliance; default: it has none and does not count."""
+    min_fixes: float = 1.0
+    compliance_threshold: float = 0.95
+    patience: int = 20
+    fixed_episodes: bool = False
+    min_episodes: int = 8_000
+    inherit: Literal["none", "last", "nearest", "same"] = "none"
+
+    def __post_init__(self) -> None:
+        """Refuse what could not work, before any work."""
+        check(0 <= self.compliance_threshold <= 1, "compliance_threshold", self.compliance_threshold, "from 0 to 1")
+        check(self.patience >= 1, "patience", self.patience, "at least 1")
+        for name in ("min_fixes", "min_episodes"):
+            check(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
 
 
 @dataclass(frozen=True)
 class SearchConfig:
-    """Search for the workflow (repair order) that defends best; everything about the search goes to runs/NAME."""
+    """Find the repair order that defends best: by how much, how surely, and whether it matters."""
 
     red_agent: str = "bline"
-    """Who attacks: bline, meander, sleep, mix, or the reference's class names B_lineAgent, RedMeanderAgent,
-    SleepAgent."""
-    n_envs: int = 200
-    """Environments that run at once."""
-    total_episodes: int = 100_000
-    """Training episodes of the whole search, of all environments together; never exceeded."""
-    n_workflows: int | None = None
-    """Trainings at most; default: as many as the budget allows."""
-    max_episodes: int = 12_000
-    """Episodes of one workflow at most, of all environments together."""
-    min_episodes: int = 8_000
-    """Episodes of one workflow at least, before compliance or a plateau may end it; the learning rate falls until
-    then. All workflows are judged after about the same training."""
-    min_fixes: float = 1.0
-    """Judged fixes an episode, on average, that compliance must rest on to end a workflow."""
-    compliance_threshold: float = 0.95
-    """A workflow whose policy complies at least so much is done, and feasible."""
-    patience: int = 20
-    """Updates without a gain of compliance of more than 0.01 after which a workflow has reached its plateau."""
-    fixed_episodes: bool = False
-    """Train every workflow for exactly --max-episodes; no threshold, no plateau."""
-    n_eval_episodes: int = 0
-    """Judge a workflow by so many greedy episodes after training; 0: by the last 3 training episodes of every
-    environment. They do not count against the budget."""
-    search: Literal["gp-ucb", "random", "round-robin", "all"] = "gp-ucb"
-    """How the next workflow is chosen; `all` tries every class of equal orders once, in order."""
-    gp_beta: float = 2.0
-    """Standard deviations above the mean that GP-UCB looks at."""
-    kernel: Literal["mallows", "spearman"] = "mallows"
-    """Similarity of orders: exp(-theta x Kendall distance), or of Spearman's."""
-    classes: bool = True
-    """Treat orders as equal that differ only in types which red never holds; --no-classes for the plain 120."""
-    inherit: Literal["none", "last", "nearest", "same"] = "none"
-    """Weights that a workflow begins with: new ones, those of the last workflow, of the nearest by Kendall distance, or
-    of the same workflow's earlier policy. What is inherited has been trained longer: later workflows look better."""
-    parallel: int = 1
-    """Workflows that are trained at once, each in a process of its own; the next are chosen by GP-BUCB."""
-    engine: Literal["local", "ray"] = "local"
-    """Where workflows are trained: on this machine, or on Ray, which may be a cluster; see docs/search.md."""
-    address: str | None = None
-    """Of the Ray cluster, HOST:PORT or `auto`; default: a Ray of this machine's own, or what RAY_ADDRESS names."""
-    num_cpus_per_workflow: float = 1.0
-    """With --engine ray: CPUs, and threads, of each workflow."""
+    """Who attacks: bline, meander, sleep, mix, or the reference's class names B_lineAgent, RedMeanderAgent, SleepAgent.
+    Several, separated by commas (bline,meander), give each order's value by attacker, their mean and their worst."""
     max_steps: int = 100
     """Steps of an episode."""
-    update_steps: int | None = None
-    """Steps of each environment between two updates; default: whole episodes, --max-steps + 1."""
+    total_episodes: int | None = None
+    """Training episodes of the whole search; never exceeded. Default 100,000. With --resume a larger number extends a
+    search that is finished."""
+    units: Literal["types", "hosts"] = "types"
+    """What an order puts in sequence: the five unit types, or single hosts."""
+    constraint: Literal["strict", "reward"] = "strict"
+    """strict: a fix that the order forbids is not carried out. reward: the first version's way, where an agent is paid
+    for compliance and may violate."""
+    judge: Literal["truth", "observed"] = "truth"
+    """Who says what is compromised: the true state, or blue's own observation, which needs nothing hidden."""
+    train: Literal["together", "separate"] | None = None
+    """One policy for all orders that is told its order (the default of strict), or one training per order, chosen by
+    GP-UCB (the only way of reward)."""
+    goal: Literal["mean", "worst"] = "mean"
+    """With several attackers: the best order has the highest mean over them, or the highest worst."""
+    margin: float | None = None
+    """Orders whose values differ by less count as equal. Default: the larger of 0.3 points and 3%."""
+    certify: int = 0
+    """Train the leading order and its best rival alone, from scratch, with so many seeds each, to confirm the verdict."""
     rules: Literal["current", "leaderboard"] = "current"
     """Rule set."""
     obs: Literal["bits", "memory"] = "memory"
     """What the agent sees beside its order: the 52 bits of the challenge, or these and its own history."""
+    n_envs: int = 200
+    """Environments that run at once."""
+    n_eval_episodes: int | None = None
+    """Greedy episodes that every order is judged by at the end, on the same seeds for all. They do not count against
+    the budget. Default 4,000; with reward 0, which judges by the last training episodes."""
+    update_steps: int | None = None
+    """Steps of each environment between two updates. Default: whole episodes, --max-steps + 1."""
     seed: int = 0
     """Of everything. The same seed gives the same search."""
     name: str | None = None
-    """Of the run; default made of attacker and seed."""
+    """Of the run. Default: made of attacker and seed."""
     runs: Path = Path("runs")
     """Folder of all runs."""
     resume: str | None = None
-    """Go on with this search, a name or a folder; what decides its result are its own settings."""
+    """Continue this search, a name or a folder. Its own settings decide its result."""
     plots: bool = True
     """Draw pictures at the end."""
     json: Path | None = None
-    """Write the summary to this file too."""
-    alignment: Annotated[AlignmentConfig, tyro.conf.arg(name="")] = field(default_factory=AlignmentConfig)
-    """The alignment reward."""
+    """Write the summary to this file too; - for standard output."""
+    n_workflows: int | None = None
+    """Separate trainings: so many at most. Default: as many as the budget allows."""
+    max_episodes: int | None = None
+    """Separate trainings: episodes of one at most. Default 12,000."""
+    search: Literal["gp-ucb", "random", "round-robin", "all"] = "gp-ucb"
+    """Separate trainings: how the next order is chosen."""
+    gp_beta: float = 2.0
+    """Separate trainings: standard deviations above the mean that GP-UCB looks at."""
+    kernel: Literal["mallows", "spearman"] = "mallows"
+    """Separate trainings: similarity of orders, exp(-theta x Kendall distance), or of Spearman's."""
+    classes: bool = True
+    """Treat orders as equal that differ only in units which red never holds."""
+    parallel: int = 1
+    """Separate trainings and --certify: so many at once, each in a process of its own."""
+    engine: Literal["local", "ray"] = "local"
+    """Where separate trainings run: on this machine, or on Ray, which may be a cluster."""
+    address: str | None = None
+    """Of the Ray cluster, HOST:PORT or `auto`."""
+    num_cpus_per_workflow: float = 1.0
+    """With --engine ray: CPUs, and threads, of each training."""
+    reward: Annotated[RewardFlags, tyro.conf.arg(name="")] = field(default_factory=RewardFlags)
+    """--constraint reward."""
 
     def __post_init__(self) -> None:
         """Refuse what could not work, before any work."""
-        WorldConfig(red=self.red_agent, horizon=self.max_steps)
-        for name in ("n_envs", "patience", "parallel"):
-            _check(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        _check(self.n_workflows is None or self.n_workflows >= 1, "n_workflows", self.n_workflows, "at least 1")
-        _check(self.update_steps is None or self.update_steps >= 1, "update_steps", self.update_steps, "at least 1")
-        _check(0 <= self.compliance_threshold <= 1, "compliance_threshold", self.compliance_threshold, "from 0 to 1")
-        for name in ("seed", "n_eval_episodes", "min_episodes", "min_fixes", "gp_beta"):
-            _check(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
-        for name in ("max_episodes", "total_episodes"):
-            if getattr(self, name) < self.n_envs:
+        for red in self.reds:
+            WorldConfig(red=red, horizon=self.max_steps)
+        check(len(set(self.reds)) == len(self.reds), "red_agent", self.red_agent, "different attackers")
+        for name in ("n_envs", "parallel", "n_workflows", "update_steps", "max_episodes", "total_episodes"):
+            value = getattr(self, name)
+            check(value is None or value >= 1, name, value, "at least 1")
+        for name in ("seed", "n_eval_episodes", "gp_beta", "certify", "margin"):
+            value = getattr(self, name)
+            check(value is None or value >= 0, name, value, "0 or more")
+        for name, episodes in (("max_episodes", self.max_episodes), ("total_episodes", self.total_episodes)):
+            if episodes is not None and episodes < self.n_envs and self.resume is None:
                 raise InputError(
-                    f"{_flag(name)} {getattr(self, name)} counts the episodes of all environments together and must "
-                    f"be at least {_flag('n_envs')} {self.n_envs}, one each; for k episodes each say k times that"
+                    f"{flag(name)} {episodes} counts the episodes of all environments together and must be at least "
+                    f"{flag('n_envs')} {self.n_envs}, one each; for k episodes each say k times that"
                 )
-        _check(self.min_episodes <= self.max_episodes, "min_episodes", self.min_episodes, "at most max_episodes")
+        self._check_ways()
         self._check_engine()
+
+    def _check_ways(self) -> None:
+        if self.constraint == "reward":
+            check(self.train != "together", "train", "together with --constraint reward", "separate")
+            check(self.units == "types", "units", "hosts with --constraint reward", "types")
+            check(len(self.reds) == 1, "red_agent", f"{self.red_agent} with --constraint reward", "one attacker")
+            check(self.judge == "truth", "judge", "observed with --constraint reward", "truth")
+            check(self.protocol.min_episodes <= self.task_episodes, "min_episodes", self.protocol.min_episodes,
+                  f"at most --max-episodes {self.task_episodes}")  # fmt: skip
+        if self.units == "hosts":
+            check(not self.separate, "train", "separate with --units hosts", "together: there are too many orders")
+        check(self.n_envs >= 2 * len(self.reds), "n_envs", self.n_envs, "at least two per attacker")
 
     def _check_engine(self) -> None:
         cpus = self.num_cpus_per_workflow
-        _check(0 < cpus < 1 or (cpus >= 1 and cpus == int(cpus)), "num_cpus_per_workflow", cpus,
-               "a whole number, or above 0 and below 1")  # fmt: skip
+        check(0 < cpus < 1 or (cpus >= 1 and cpus == int(cpus)), "num_cpus_per_workflow", cpus,
+              "a whole number, or above 0 and below 1")  # fmt: skip
         if self.engine != "ray":
             if self.address is not None:
                 raise InputError(f"--address {self.address} is of a Ray cluster: say --engine ray too")
-            _check(cpus == 1, "num_cpus_per_workflow", f"{cpus:g} without --engine ray", "left out there")
+            check(cpus == 1, "num_cpus_per_workflow", f"{cpus:g} without --engine ray", "left out there")
         elif (self.address or "").startswith("ray://"):
             raise InputError(f"--address {self.address}: Ray's client protocol cannot carry a search; run it on a node "
                              "of the cluster (a head without CPUs of its own will do) with --address auto")  # fmt: skip
 
+    # ------------------------------------------------------------------------------------------- what follows from them
+    @property
+    def reds(self) -> tuple[str, ...]:
+        """The attackers, by their short names."""
+        return tuple(WorldConfig(red=part.strip()).red for part in self.red_agent.split(","))
+
+    @property
+    def separate(self) -> bool:
+        """Whether every order is trained alone."""
+        return self.constraint == "reward" or self.train == "separate"
+
+    @property
+    def budget(self) -> int:
+        """Training episodes of the whole search."""
+        return self.total_episodes or TOTAL_EPISODES
+
+    @property
+    def task_episodes(self) -> int:
+        """Training episodes of one separate training at most."""
+        return self.max_episodes or 12_000
+
+    @property
+    def judged_episodes(self) -> int:
+        """Greedy episodes that an order is judged by."""
+        default = 0 if self.constraint == "reward" else 4_000
+        return default if self.n_eval_episodes is None else self.n_eval_episodes
+
+    @property
+    def protocol(self) -> RewardProtocol:
+        """The first version's way, every value filled in."""
+        return RewardProtocol(**{name: value for name, value in asdict(self.reward).items() if value is not None})
+
     @property
     def ppo(self) -> PPOConfig:
-        """The learner's settings: in short trainings, a shorter view ahead and more, larger steps learn faster."""
+        """The learner's settings."""
+        steps = self.update_steps or self.max_steps + 1
+        if self.constraint == "reward":  # short trainings: a shorter view ahead and more, larger steps learn faster
+            return PPOConfig(
+                update_steps=steps, minibatch_size=1280, learning_rate=2e-3, final_learning_rate=3e-4,
+                entropy_weight=0.003, gamma=0.95, gae_lambda=0.9,
+            )  # fmt: skip
         return PPOConfig(
-            update_steps=self.update_steps or self.max_steps + 1,
-            minibatch_size=1280,
-            learning_rate=2e-3,
-            final_learning_rate=3e-4,
-            entropy_weight=0.003,
-            gamma=0.95,
-            gae_lambda=0.9,
-        )
+            update_steps=steps, minibatch_size=1280, learning_rate=2e-3, final_learning_rate=1e-4,
+            entropy_weight=0.01, final_entropy_weight=0.0, gamma=0.99, final_gamma=1.0, gae_lambda=0.9,
+        )  # fmt: skip
 
-    def run(self, draw: Callable[[Path], list[Path]] | None = None) -> int:
-        """Search; the exit code is 130 after Ctrl-C and 143 after SIGTERM.
+    def without_effect(self) -> list[str]:
+        """Flags that were given and change nothing, each with the reason."""
+        found = []
+        if self.constraint == "strict":
+            given = [name for name, value in asdict(self.reward).items() if value is not None]
+            found += [f"{flag(name)} has no effect with --constraint strict" for name in given]
+        if not self.separate:
+            different = [f.name for f in fields(self) if f.name in _SEPARATE and getattr(self, f.name) != f.default]
+            if self.certify:
+                different = [name for name in different if name not in _CERTIFY]
+            found += [f"{flag(name)} has no effect with --train together" for name in different]
+        return found
 
-        Args:
-            draw: draws the pictures at the end, given the folder of the search; `stockade.report.draw_search`.
-        """
+    # ------------------------------------------------------------------------------------------------------ on its way
+    def run(self) -> int:
+        """Search; the exit code is 130 after Ctrl-C and 143 after SIGTERM."""
         try:
             from stockade.workflow.search import search  # not before it is needed: brings Torch along
         except ModuleNotFoundError as error:
             raise needs_training_packages(error) from error
-        return search(self, draw=draw)
+        return search(self).exit_code
 
     def to_json(self) -> dict[str, Any]:
         """What decides the result, for config.json."""
         content = asdict(self)
         for name in ("name", "runs", "resume", "plots", "json", "engine", "address", "num_cpus_per_workflow"):
             del content[name]
-        return content
+        content["reward"] = asdict(self.protocol) if self.constraint == "reward" else {}
+        return {"format": FORMAT, **content}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> SearchConfig:
         """Back from config.json."""
-        alignment = content["alignment"]
-        known = {f.name for f in fields(cls)}, {f.name for f in fields(AlignmentConfig)}
-        unknown = (set(content) - known[0]) | (set(alignment) - known[1])
+        content = dict(content)
+        if content.pop("format", 1) != FORMAT:
+            raise InputError("this search is of another version of Stockade and cannot be continued; its policies can "
+                             "be evaluated and its summary.json read")  # fmt: skip
+        reward = content["reward"]
+        known = {f.name for f in fields(cls)}, {f.name for f in fields(RewardFlags)}
+        unknown = (set(content) - known[0]) | (set(reward) - known[1])
         if unknown:
             raise InputError(f"config.json has settings that this version does not know: {sorted(unknown)}")
-        return cls(**{**content, "alignment": AlignmentConfig(**alignment)})
+        return cls(**{**content, "reward": RewardFlags(**reward)})
 
 
-def _flag(name: str) -> str:
+_CERTIFY = {"parallel", "engine", "address", "num_cpus_per_workflow", "max_episodes"}
+_SEPARATE = {"n_workflows", "search", "gp_beta", "kernel", *_CERTIFY}
+
+
+def flag(name: str) -> str:
+    """The flag of a field."""
     return "--" + name.replace("_", "-")
 
 
-def _check(fine: bool, name: str, value: object, wanted: str) -> None:
+def check(fine: bool, name: str, value: object, wanted: str) -> None:
+    """Refuse a value of a setting."""
     if not fine:
-        raise InputError(f"{_flag(name)} {value} is not possible; it must be {wanted}")
+        raise InputError(f"{flag(name)} {value} is not possible; it must be {wanted}")

@@ -13,7 +13,7 @@ from stockade.learn.agents import Agent
 from stockade.learn.evaluate import SEEDS_PER_CELL, EvaluateConfig
 from stockade.learn.leaderboard import CELLS
 from stockade.workflow.compliance import COMPLIES, VIOLATES, judge, ranks
-from stockade.workflow.config import AlignmentConfig
+from stockade.workflow.config import RewardProtocol
 from stockade.workflow.orders import Order, describe
 
 
@@ -53,7 +53,7 @@ class Evaluate(EvaluateConfig):
         return {"order": describe(order), "compliance": [asdict(cell) for cell in cells]}
 
     def _cell(self, policy: Agent, order: Order, red: str, horizon: int) -> CellCompliance:
-        alignment = AlignmentConfig(**policy.card["alignment"])
+        alignment = RewardProtocol(**policy.card["alignment"])
         n, seed = self.episodes, self.seed + SEEDS_PER_CELL * CELLS.index((red, horizon))
         generator = np.random.default_rng([seed, 1])
         verdicts, alive = np.empty(n, np.uint8), np.zeros(n, np.bool_)

@@ -200,7 +200,7 @@ class Strategy(ABC):
         if self._margin is None:
             data = Observations(
                 np.array([index_of(told.order) for told in self._told]),
-                np.array([margin(told, self._config.compliance_threshold) for told in self._told]),
+                np.array([margin(told, self._config.protocol.compliance_threshold) for told in self._told]),
                 np.zeros(len(self._told)),
             )
             self._margin = GaussianProcess.fit(self._distance, data, PRESUMED_MARGIN, scale=1.0)

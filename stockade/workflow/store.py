@@ -154,7 +154,7 @@ class SearchFolder:
             "feasible": result.feasible,
             "red_agent": WorldConfig(red=config.red_agent).red,
             "rules": config.rules,
-            "alignment": asdict(config.alignment),
+            "alignment": asdict(config.protocol),
         }
         arrays = {_PREFIX + name: weights for name, weights in result.weights.items()}
         save(self.policy_path(result.number, result.order), Checkpoint(arrays, rest))

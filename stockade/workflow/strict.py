@@ -19,8 +19,8 @@ from gymnasium.vector import VectorEnv
 
 from stockade.cage2.actions import SLEEP
 from stockade.cage2.scenario import FOOTHOLD, N_HOSTS
+from stockade.learn.mixture import restore_worlds, save_worlds
 from stockade.workflow.compliance import FIXED_HOST, NOT_A_FIX, compiled_with_tables
-from stockade.workflow.units import Units
 
 Judge = Literal["truth", "observed"]
 
@@ -147,7 +147,21 @@ class StrictVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         """Close the environments."""
         self.envs.close()
 
+    # --------------------------------------------------------------------------------------------- state, for resume
+    def _running(self) -> dict[str, np.ndarray]:
+        return {
+            "order": self.order, "next_order": self.next_order, "seen": self._seen, "was_over": self._dead,
+            "episode_return": self._returns, "fixes": self._fixes, "refused": self._refused,
+        }  # fmt: skip
 
-def strict_context(units: Units, orders: list[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Tables of places and contexts of some orders."""
-    return np.stack([units.places(o) for o in orders]), np.stack([units.context(o) for o in orders])
+    def save_worlds(self) -> dict[str, np.ndarray]:
+        """What `learn.mixture.save_worlds` keeps of it in a checkpoint."""
+        return {**save_worlds(self.envs), **{name: array.copy() for name, array in self._running().items()}}
+
+    def restore_worlds(self, arrays: dict[str, np.ndarray]) -> None:
+        """Put it back."""
+        restore_worlds(self.envs, arrays)
+        for name, array in self._running().items():
+            array[...] = arrays[name]
+        self._ended = []
+

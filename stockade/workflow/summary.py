@@ -112,7 +112,7 @@ def summary_of(
         "settings": config.to_json(),
         "ended": ended,
         "seconds": seconds,
-        "budget": {"total": config.total_episodes, "used": used, "left": config.total_episodes - used},
+        "budget": {"total": config.budget, "used": used, "left": config.budget - used},
         "matters": {name: bool(m) for name, m in zip(UNIT_TYPES, matters, strict=True)},
         "classes": int(classes.max()) + 1,
         "best": next((row for row, of in zip(ranking, rows, strict=True) if of.feasible), None),

@@ -53,7 +53,7 @@ def train_workflow(
     learner, envs = _make_learner(task)
     last = LastEpisodes(config.n_envs)
     rule = StopRule(config, task.episodes)
-    schedule = task.episodes if config.fixed_episodes else max(config.min_episodes, config.n_envs)
+    schedule = task.episodes if config.protocol.fixed_episodes else max(config.protocol.min_episodes, config.n_envs)
     held = [False] * 5
     stopped: StopReason | None = None
     try:
@@ -66,7 +66,7 @@ def train_workflow(
             episodes, counts = _taken(envs)
             last.add(episodes)
             held = [a or b for a, b in zip(held, counts.types_held(), strict=True)]
-            measured = measure(episodes, config.alignment.no_fix_compliance)
+            measured = measure(episodes, config.protocol.no_fix_compliance)
             stopped = rule.decide(learner.episodes, measured)
             if stopped is None:
                 learner.improve(iteration, min(1.0, learner.episodes / schedule))
@@ -74,9 +74,9 @@ def train_workflow(
             report(UpdateRow(task.number, rule.updates, learner.episodes, *measured, collected, updated))
         returns = last.returns()
         policy = learner.policy
-        if config.n_eval_episodes:
-            episodes, counts = play_greedily(policy, config, task.order, config.n_eval_episodes, task.seed)
-            returns, measured = episodes.env_return, measure(episodes, config.alignment.no_fix_compliance)
+        if config.judged_episodes:
+            episodes, counts = play_greedily(policy, config, task.order, config.judged_episodes, task.seed)
+            returns, measured = episodes.env_return, measure(episodes, config.protocol.no_fix_compliance)
         return WorkflowResult(
             task.number, task.order, float(returns.mean()), standard_error(returns), len(returns),
             measured.compliance, measured.fixes, measured.no_fix, rule.complies(measured), learner.episodes,
@@ -104,7 +104,7 @@ def make_aligned(config: SearchConfig, order: Order, n: int) -> AlignedVectorEnv
     world = stockade.make_vec(
         n, copy=False, threads=1, red=config.red_agent, horizon=config.max_steps, rules=config.rules, obs=config.obs
     )
-    return AlignedVectorEnv(world, order, config.alignment)
+    return AlignedVectorEnv(world, order, config.protocol)
 
 
 def _taken(envs: Sequence[AlignedVectorEnv]) -> tuple[Episodes, FixCounts]:
@@ -200,23 +200,23 @@ class StopRule:
         self.updates += 1
         largest = max(episodes - self._before, config.n_envs)
         self._before = episodes
-        if not config.fixed_episodes:
+        if not config.protocol.fixed_episodes:
             if measured.compliance > self._best + GAIN:
                 self._best, self._since = measured.compliance, 0
             else:
                 self._since += 1
-            if episodes >= config.min_episodes:
+            if episodes >= config.protocol.min_episodes:
                 if self.complies(measured):
                     return "compliant"
-                if self._since >= config.patience:
+                if self._since >= config.protocol.patience:
                     return "plateau"
         if episodes + largest <= self._limit:  # another update fits
             return None
-        if self._limit < config.max_episodes:
+        if self._limit < config.task_episodes:
             return "budget"
-        return "fixed" if config.fixed_episodes else "max_episodes"
+        return "fixed" if config.protocol.fixed_episodes else "max_episodes"
 
     def complies(self, measured: Measured) -> bool:
         """Whether compliance is high enough, and rests on enough fixes."""
         config = self._config
-        return measured.compliance >= config.compliance_threshold and measured.fixes >= config.min_fixes
+        return measured.compliance >= config.protocol.compliance_threshold and measured.fixes >= config.protocol.min_fixes

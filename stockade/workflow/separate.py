@@ -116,7 +116,7 @@ class _Sitting:
         self._interrupted = [p for p in state.proposals if p.number not in self.results]
         self._under_way: set[int] = set()
         self._log = TrainingLog(folder.path / "training_log.csv", self.results)
-        self._progress: Progress = make_progress(config.total_episodes, self.used)
+        self._progress: Progress = make_progress(config.budget, self.used)
 
     @property
     def used(self) -> int:
@@ -166,7 +166,7 @@ class _Sitting:
         if proposal is None:
             self._nothing_more = "there is nothing left to try"
             return None
-        inherit = parent_of(proposal.order, config.inherit, self.results, self.strategy.matters)
+        inherit = parent_of(proposal.order, config.protocol.inherit, self.results, self.strategy.matters)
         proposed = Proposed(
             number, proposal.order, seed_of(config.seed, number), episodes, inherit,
             proposal.ucb, proposal.mean, proposal.sd, proposal.feasibility, self._top(proposal),
@@ -273,7 +273,7 @@ class _Sitting:
         """Print the ranking and where everything is."""
         rows = standings(self.strategy, list(self.results.values()))
         print(f"\n{ranking_table(rows, self.strategy.matters)}\n")
-        print(f"{len(self.results)} trainings, {self.used:,} of {self.config.total_episodes:,} episodes, "
+        print(f"{len(self.results)} trainings, {self.used:,} of {self.config.budget:,} episodes, "
               f"{self._seconds():.0f} s; {self.ended}.")  # fmt: skip
         if not any(row.feasible for row in rows):
             print("No order was complied with: raise --max-episodes or --alignment-lambda, or lower "
@@ -291,7 +291,7 @@ class _Sitting:
 def _check_budget(config: SearchConfig) -> None:
     if allowance(config, used=0, reserved=0, first=True) == 0:
         raise InputError(f"a single update of {config.ppo.update_steps} steps plays more episodes than --max-episodes "
-                         f"{config.max_episodes} and --total-episodes {config.total_episodes} allow; take fewer "
+                         f"{config.task_episodes} and --total-episodes {config.budget} allow; take fewer "
                          "--update-steps or --n-envs")  # fmt: skip
 
 
@@ -309,10 +309,10 @@ def allowance(config: SearchConfig, used: int, reserved: int, first: bool) -> in
         reserved: what those under way may still use, with what they have used.
         first: nothing was trained yet, so that even a short training is better than none.
     """
-    left = config.total_episodes - used - reserved
-    episodes = whole_updates(config, min(config.max_episodes, left))
-    most = whole_updates(config, config.max_episodes)
-    least = most if config.fixed_episodes else min(config.min_episodes, most)
+    left = config.budget - used - reserved
+    episodes = whole_updates(config, min(config.task_episodes, left))
+    most = whole_updates(config, config.task_episodes)
+    least = most if config.protocol.fixed_episodes else min(config.protocol.min_episodes, most)
     return episodes if first or episodes >= least else 0
 
 

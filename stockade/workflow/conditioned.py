@@ -1,0 +1,170 @@
+"""One policy for many orders: it is told its order, and every environment keeps to one.
+
+shares of the orders -> environments (lanes: attackers x shards) -> PPO -> greedy episodes of every order on common seeds
+
+An order costs a few bits of input, so what is learned about the attacker serves all orders. The same class trains a single
+order alone: a list of one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from stockade.cage2.actions import ACTION_MASK
+from stockade.cage2.vector import NativeVectorEnv
+from stockade.cores import available_cores
+from stockade.learn.policy import Policy, Workspace
+from stockade.learn.ppo import PPO
+from stockade.workflow.config import SearchConfig
+from stockade.workflow.orders import Order
+from stockade.workflow.strict import Played, StrictVectorEnv
+from stockade.workflow.units import Units
+
+#: Blue's actions that can do anything at all; decoys that can never stand are left out.
+USEFUL_ACTIONS = tuple(np.flatnonzero(ACTION_MASK).tolist())
+#: How far the places in the shares move from one iteration to the next, so that small shares get their turn.
+_GOLDEN = 0.6180339887498949
+
+
+class ConditionedTraining:
+    """PPO on environments that keep to orders.
+
+    Args:
+        config: of the search.
+        units: what the orders put in sequence.
+        orders: that are trained, each a permutation of the units or FREE.
+        seed: of everything.
+        threads: that may work on it; None for as many as there are cores. Results do not depend on it.
+
+    Attributes:
+        learner: PPO. shares: (orders,) of the environments, adding up to 1; may be written to.
+        progress: from 0 to 1, how far the schedules of the learner are.
+    """
+
+    def __init__(
+        self, config: SearchConfig, units: Units, orders: Sequence[Order], seed: int, threads: int | None = None
+    ) -> None:
+        self.config, self.units, self.orders = config, units, list(orders)
+        self.threads = threads or available_cores()
+        self._tables = _tables(units, self.orders)
+        settings = replace(config.ppo, threads=threads)
+        self.envs = [
+            self._make(red, count)
+            for red, all_of_red in zip(config.reds, _split(config.n_envs, len(config.reds)), strict=True)
+            for count in _split(all_of_red, min(settings.shards, all_of_red))
+        ]
+        self.shares = np.full(len(orders), 1 / len(orders))
+        self._assign(0)
+        self.learner = PPO(self.envs, settings, seed, USEFUL_ACTIONS, horizon_is_end=config.obs == "memory")
+        self.progress = 0.0
+
+    @property
+    def episodes(self) -> int:
+        """Trained so far."""
+        return self.learner.episodes
+
+    @property
+    def policy(self) -> Policy:
+        """The policy as it is."""
+        return self.learner.policy
+
+    def advance(self, until: int) -> Played:
+        """One iteration of PPO on the way to `until` episodes in all, where the schedules end; what was played."""
+        self._assign(self.learner.iteration + 1)
+        left = max(1, until - self.episodes)
+        before = self.episodes
+        result = self.learner.collect()
+        self.learner.improve(result, self.progress)
+        self.progress += (1.0 - self.progress) * min(1.0, (self.episodes - before) / left)
+        return Played.joined([env.take() for env in self.envs])
+
+    def returns(self, episodes: int, seed: int, orders: Sequence[int] | None = None) -> np.ndarray:
+        """(attackers, orders, episodes) of greedy episodes; episode e has the seed `seed + e` for every order.
+
+        Args:
+            episodes, seed: how many, and of the first.
+            orders: indices of the orders to play; default all.
+        """
+        chosen = range(len(self.orders)) if orders is None else orders
+        jobs = list(itertools.product(self.config.reds, chosen))
+
+        def play(job: tuple[str, int]) -> np.ndarray:
+            with torch.inference_mode():
+                return greedy_returns(self.policy, self._make(job[0], episodes, "disabled"), job[1], seed)
+
+        with ThreadPoolExecutor(self.threads) as pool:
+            played = list(pool.map(play, jobs))
+        return np.stack(played).reshape(len(self.config.reds), len(chosen), episodes)
+
+    def add_orders(self, orders: Sequence[Order]) -> None:
+        """Take more orders in; their shares are 0 until they are set."""
+        self.orders += orders
+        self._tables = _tables(self.units, self.orders)
+        for env in self.envs:
+            env.set_orders(*self._tables)
+        self.shares = np.concatenate([self.shares, np.zeros(len(orders))])
+
+    def _assign(self, iteration: int) -> None:
+        """Which order each environment's next episode has: as near to the shares as whole numbers are."""
+        edges = np.cumsum(self.shares / self.shares.sum())
+        for lane, env in enumerate(self.envs):
+            offset = (iteration + lane) * _GOLDEN % 1.0
+            points = (np.arange(env.num_envs) + offset) / env.num_envs
+            env.next_order[:] = np.minimum(np.searchsorted(edges, points, side="right"), len(edges) - 1)
+
+    def _make(self, red: str, n: int, autoreset_mode: str = "next_step") -> StrictVectorEnv:
+        config = self.config
+        world = NativeVectorEnv(n, red, config.max_steps, config.rules, obs=config.obs, copy=False, threads=1,
+                                autoreset_mode=autoreset_mode)  # fmt: skip
+        return StrictVectorEnv(world, *self._tables, config.judge)
+
+    def close(self) -> None:
+        """End threads and environments."""
+        self.learner.close()
+
+    # --------------------------------------------------------------------------------------------- state, for resume
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Everything that goes on, for a checkpoint."""
+        arrays, rest = self.learner.state()
+        return {**arrays, "shares": self.shares.copy()}, {
+            **rest, "progress": self.progress, "orders": [list(order) for order in self.orders],
+        }  # fmt: skip
+
+    def restore(self, arrays: dict[str, np.ndarray], rest: dict[str, Any]) -> None:
+        """Go on where `state` was taken, bit for bit."""
+        orders = [tuple(order) for order in rest["orders"]]
+        self.add_orders(orders[len(self.orders) :])
+        self.learner.restore(arrays, rest)
+        self.shares, self.progress = arrays["shares"].copy(), float(rest["progress"])
+
+
+def greedy_returns(policy: Policy, env: StrictVectorEnv, order: int, seed: int) -> np.ndarray:
+    """(n,) returns of one episode in each environment of `env` by the likeliest actions; closes it."""
+    env.next_order[:] = order
+    obs, _ = env.reset(seed=seed)
+    work, returns, n_actions = Workspace(policy, env.num_envs), np.zeros(env.num_envs), len(policy.actions)
+    try:
+        while True:
+            logits = work.forward(torch.from_numpy(obs))[0][:, :n_actions]
+            obs, rewards, _, truncated, _ = env.step(policy.actions[logits.argmax(1).numpy()])
+            returns += rewards
+            if truncated.all():
+                return returns
+    finally:
+        env.close()
+
+
+def _tables(units: Units, orders: Sequence[Order]) -> tuple[np.ndarray, np.ndarray]:
+    return np.stack([units.places(o) for o in orders]), np.stack([units.context(o) for o in orders])
+
+
+def _split(n: int, parts: int) -> list[int]:
+    ends = [n * k // parts for k in range(parts + 1)]
+    return [end - begin for begin, end in itertools.pairwise(ends)]

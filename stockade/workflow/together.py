@@ -1,0 +1,204 @@
+"""`--train together`: one training for all orders, from its first episode to measured values, through interruptions.
+
+rounds: train a twentieth of the budget -> play every order greedily on the same validation seeds -> shares, checkpoint
+end:    values stopped improving, or the budget is used -> judge every order on fresh seeds -> measured values
+
+The shares of the environments move towards orders whose values still improve, and towards those near the best. All that
+decides what happens next is in the checkpoint: a search that was killed continues bit for bit.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from stockade.learn.checkpoint import Checkpoint, CheckpointError, CheckpointFolder
+from stockade.workflow.conditioned import ConditionedTraining
+from stockade.workflow.config import SearchConfig
+from stockade.workflow.orders import Order
+from stockade.workflow.units import UNITS, Units
+
+ROUNDS = 20
+"""Rounds of a whole budget."""
+PLATEAU_ROUNDS = 4
+"""Rounds without a gain after which values count as no longer improving."""
+FINISH = 0.2
+"""Once values no longer improve, so much of what was used goes into running the schedules to their end."""
+VALIDATION_SEED, JUDGE_SEED = 1_700_000_000, 1_800_000_000
+"""First seeds of validation and of the final judgement; no training has them."""
+_EVEN = 0.5
+"""Part of the environments that is always spread evenly over all orders."""
+
+
+@dataclass
+class Curves:
+    """What the rounds measured.
+
+    Attributes:
+        episodes: trained before each round. values: (attackers, orders) of each round. shares: (orders,) in it.
+    """
+
+    episodes: list[int] = field(default_factory=list)
+    values: list[np.ndarray] = field(default_factory=list)
+    shares: list[np.ndarray] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """For a checkpoint and summary.json."""
+        return {"episodes": self.episodes, "values": [v.tolist() for v in self.values],
+                "shares": [s.tolist() for s in self.shares]}  # fmt: skip
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Curves:
+        """Back from a checkpoint."""
+        values, shares = ([np.array(x) for x in content[name]] for name in ("values", "shares"))
+        return cls(list(content["episodes"]), values, shares)
+
+
+class TogetherTraining:
+    """The training of all orders, in rounds.
+
+    Args:
+        config: of the search.
+        orders: to train; FREE among them is the agent without an order.
+        checkpoints: where its state goes, or None for nowhere.
+        budget: episodes in all.
+
+    Attributes:
+        training: the environments and the learner. curves: what the rounds measured.
+        last_goal: episodes at which the training ends: the budget, or less once values no longer improve.
+    """
+
+    def __init__(
+        self, config: SearchConfig, orders: Sequence[Order], checkpoints: CheckpointFolder | None, budget: int
+    ) -> None:
+        self.config, self.budget, self._checkpoints = config, budget, checkpoints
+        self.units: Units = UNITS[config.units]
+        self.training = ConditionedTraining(config, self.units, orders, config.seed)
+        self.curves = Curves()
+        self.goal = self.last_goal = budget
+        self._counts = np.zeros(len(orders), np.int64)
+        self._saved = -1
+        self._restore()
+
+    @property
+    def episodes_by_order(self) -> np.ndarray:
+        """(orders,) int64, episodes that each order was trained for."""
+        return self._counts
+
+    # --------------------------------------------------------------------------------------------------------- rounds
+    def run(self, should_stop: Callable[[], bool], show: Callable[[TogetherTraining], None]) -> bool:
+        """Train to the end; False if `should_stop` said so before. `show` is called after every iteration and round."""
+        while self.training.episodes + self._largest() <= self.last_goal:
+            if should_stop():
+                self.save()
+                return False
+            before = self.training.episodes
+            played = self.training.advance(self.last_goal)
+            self._counts += np.bincount(played.order, minlength=len(self._counts))
+            every = max(1, self.budget // ROUNDS)
+            if self.training.episodes // every > before // every:
+                self._round()
+                self.save()
+            show(self)
+        self.save()
+        return True
+
+    def _largest(self) -> int:
+        """Episodes of one iteration: the budget is never exceeded."""
+        steps = self.config.ppo.update_steps
+        return self.config.n_envs * max(1, -(-steps // (self.config.max_steps + 1)))
+
+    def _round(self) -> None:
+        episodes = round_episodes(self.budget, len(self.training.orders))
+        returns = self.training.returns(episodes, VALIDATION_SEED)
+        self.curves.episodes.append(self.training.episodes)
+        self.curves.values.append(returns.mean(axis=2))
+        self.curves.shares.append(self.training.shares.copy())
+        self.training.shares = next_shares(self.curves.values, self.config.goal)
+        if self.last_goal == self.budget and no_longer_improving(self.curves.values):
+            self.last_goal = min(self.budget, int(self.training.episodes * (1 + FINISH)))
+
+    @property
+    def stopped_early(self) -> bool:
+        """Whether the values stopped improving before the budget was used."""
+        return self.last_goal < self.budget
+
+    def judge(self) -> np.ndarray:
+        """(attackers, orders, episodes) returns of every order on fresh seeds, the same for all."""
+        return self.training.returns(self.config.judged_episodes, JUDGE_SEED)
+
+    def training_sd(self) -> np.ndarray:
+        """(attackers, orders) how much a value still moved from round to round at the end: what is left of training noise.
+
+        The rounds play the same seeds, so that most of the difference between two of them is the policy's.
+        """
+        last = np.stack(self.curves.values[-3:]) if len(self.curves.values) >= 3 else None
+        return np.zeros(self._counts.shape) + 0.0 if last is None else last.std(axis=0, ddof=1)
+
+    def close(self) -> None:
+        """End threads and environments."""
+        self.training.close()
+
+    # ---------------------------------------------------------------------------------------------------------- on disk
+    def save(self) -> None:
+        """Write a checkpoint; if that fails, warn and go on: the next one tries again."""
+        if self._checkpoints is None or self._saved == self.training.learner.iteration:
+            return
+        arrays, rest = self.training.state()
+        rest |= {"curves": self.curves.to_json(), "goal": self.last_goal, "budget": self.budget}
+        checkpoint = Checkpoint({**arrays, "counts": self._counts.copy()}, rest)
+        if self._checkpoints.save(self.training.learner.iteration, checkpoint, is_best=False):
+            self._saved = self.training.learner.iteration
+
+    def _restore(self) -> None:
+        if self._checkpoints is None or not self._checkpoints.numbers():
+            return
+        try:
+            checkpoint = self._checkpoints.load_last()
+        except CheckpointError as error:
+            warnings.warn(f"{error}; the training begins again", stacklevel=2)
+            return
+        arrays, rest = checkpoint.arrays, checkpoint.rest
+        self.training.restore(arrays, rest)
+        self.curves, self._counts = Curves.from_json(rest["curves"]), arrays["counts"].copy()
+        self._saved = self.training.learner.iteration
+        if rest["budget"] == self.budget:
+            self.last_goal = rest["goal"]
+        else:  # extended: the schedules stand where they would in a search of the new budget
+            self.training.progress = min(1.0, self.training.episodes / self.budget)
+
+
+def round_episodes(budget: int, orders: int) -> int:
+    """Validation episodes of each order in a round: few enough that playing them costs a tenth of the training."""
+    return int(np.clip(0.3 * budget / (ROUNDS * orders), 50, 500))
+
+
+def next_shares(values: Sequence[np.ndarray], goal: str) -> np.ndarray:
+    """(orders,) of the environments: half of them evenly, the rest by what is still to be gained and to be decided.
+
+    Args:
+        values: (attackers, orders) of each round so far.
+        goal: `mean` or `worst` over the attackers.
+    """
+    merits = [v.mean(axis=0) if goal == "mean" else v.min(axis=0) for v in values]
+    now = merits[-1]
+    even = np.full(len(now), 1 / len(now))
+    gained = np.maximum(now - merits[-min(3, len(merits))], 0.0)
+    near = np.exp((now - now.max()) / max(1.0, 0.1 * abs(now.max())))
+    gained = gained / gained.sum() if gained.sum() > 0 else even
+    shares: np.ndarray = _EVEN * even + (1 - _EVEN) * (gained + near / near.sum()) / 2
+    return shares
+
+
+def no_longer_improving(values: Sequence[np.ndarray]) -> bool:
+    """Whether the last rounds brought no order and no attacker a gain worth mentioning over the rounds before them."""
+    if len(values) < 2 * PLATEAU_ROUNDS:
+        return False
+    before = np.mean(values[-2 * PLATEAU_ROUNDS : -PLATEAU_ROUNDS], axis=0)
+    lately = np.mean(values[-PLATEAU_ROUNDS:], axis=0)
+    worth = np.maximum(0.05, 0.005 * np.abs(lately))
+    return bool((lately - before < worth).all())
