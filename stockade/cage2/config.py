@@ -36,7 +36,7 @@ class WorldConfig:
         rules: `current`, or `leaderboard` with which the published scores were made.
         chance: `fast`, or `cyborg`: seeds give the reference's episodes.
         green: `sleep` as in the challenge, or `active`.
-        obs: what blue sees: the 52 `bits`, or these and what it knows from its own history (`memory`, see memory.py).
+        obs: what blue sees: the 52 `bits`, or these and what it knows from its own history (`memory`, see history.py).
     """
 
     red: str = "bline"

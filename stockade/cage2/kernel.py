@@ -13,7 +13,7 @@ from stockade.cage2 import chance, mt19937
 from stockade.cage2.actions import ACTION_KIND, N_ACTIONS, RESTORE
 from stockade.cage2.blue import blue_acts
 from stockade.cage2.green import green_acts
-from stockade.cage2.jit import cached_kernel, kernel, source_digest
+from stockade.cage2.jit import cached, compiled, source_digest
 from stockade.cage2.observe import copy_observation, forget_activity, monitor
 from stockade.cage2.red import red_acts, red_chooses
 from stockade.cage2.scenario import RESTORE_COST, SERVICE_DOWN_COST
@@ -24,7 +24,7 @@ SETTINGS = np.dtype(
 )
 
 
-@kernel
+@compiled
 def step(world, ledger, action, settings):
     """Advance one world by one action of blue."""
     forget_activity(world)
@@ -39,7 +39,7 @@ def step(world, ledger, action, settings):
     world.over = world.time >= settings.horizon
 
 
-@kernel
+@compiled
 def reward(world):
     """In tenths: what red's root sessions, the stopped service and a Restore cost."""
     cost = world.root_cost + SERVICE_DOWN_COST * world.service_down
@@ -48,7 +48,7 @@ def reward(world):
     return -cost
 
 
-@kernel
+@compiled
 def reset(worlds, i, ledger, initial, settings):
     """Begin an episode; the random streams go on."""
     stream = worlds[i].stream
@@ -59,7 +59,7 @@ def reset(worlds, i, ledger, initial, settings):
     chance.begin_episode(ledger)
 
 
-@kernel
+@compiled
 def ledger_of(ledgers, i):
     if ledgers is None:
         return None
@@ -69,7 +69,7 @@ def ledger_of(ledgers, i):
 def _entry_points(sources: int):
     """What Python calls. `sources` makes the cached code depend on every file it was compiled from: see jit.py."""
 
-    @cached_kernel
+    @cached
     def step_batch(worlds, ledgers, initial, settings, actions, obs, rewards, over, begin, end, autoreset):
         """Step worlds [begin, end). With `autoreset`, a world whose episode was over begins a new one instead."""
         sources  # noqa: B018
@@ -84,7 +84,7 @@ def _entry_points(sources: int):
                 over[i] = worlds[i].over
             copy_observation(worlds[i], obs[i])
 
-    @cached_kernel
+    @cached
     def reset_batch(worlds, ledgers, initial, settings, chosen, obs, begin, end):
         """Begin an episode in the chosen worlds of [begin, end)."""
         sources  # noqa: B018
@@ -93,7 +93,7 @@ def _entry_points(sources: int):
                 reset(worlds, i, ledger_of(ledgers, i), initial, settings[0])
             copy_observation(worlds[i], obs[i])
 
-    @cached_kernel
+    @cached
     def seed_batch(worlds, ledgers, seeds, seeded, begin, end):
         """Seed the streams of those worlds of [begin, end) that are marked."""
         sources  # noqa: B018
@@ -101,7 +101,7 @@ def _entry_points(sources: int):
             if seeded[i]:
                 chance.seed(worlds[i], ledger_of(ledgers, i), seeds[i])
 
-    @cached_kernel
+    @cached
     def peek_batch(ledgers, scratch, peeks, drawn):
         """Next word of each stream, and how many it has handed out; draws nothing. `scratch` is one ledger to use."""
         sources  # noqa: B018
@@ -110,7 +110,7 @@ def _entry_points(sources: int):
             scratch[0] = ledgers[i]
             peeks[i] = mt19937.next_word(scratch[0])
 
-    @cached_kernel
+    @cached
     def first_invalid(actions):
         """Index of the first action out of range, or -1."""
         sources  # noqa: B018

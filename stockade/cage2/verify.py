@@ -40,14 +40,14 @@ PER_HOST_FIELDS = (
 INPUT_FIELDS = ("seed", "blue_action", "valid_steps", "meta")
 
 
-#: What NumPy raises for files that are no traces.
+#: What NumPy raises for files that are not traces.
 _UNREADABLE = (
     OSError, ValueError, EOFError, KeyError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 
 
 class TraceError(InputError):
-    """A file that is no trace, is damaged, or lacks a field."""
+    """A file that is not a trace, is damaged, or lacks a field."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def load_trace(path: Path) -> Trace:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except _UNREADABLE as error:
-        raise TraceError(f"{path}: cannot be read as a trace, it may be truncated or no .npz file ({error})") from error
+        raise TraceError(f"{path}: cannot be read as a trace, it may be truncated or not .npz ({error})") from error
     missing = [name for name in (*INPUT_FIELDS, *STATE_FIELDS, *STEP_FIELDS) if name not in arrays]
     if missing:
         raise TraceError(f"{path}: lacks the field{'s' * (len(missing) > 1)} {', '.join(missing)}")
@@ -149,7 +149,7 @@ def _check_shapes(path: Path, arrays: dict[str, np.ndarray]) -> None:
     for name, largest in (("blue_action", N_ACTIONS - 1), ("valid_steps", steps), ("seed", LARGEST_SEED)):
         values = arrays[name]
         if values.dtype.kind not in "iu" or values.min() < 0 or int(values.max()) > largest:
-            raise TraceError(f"{path}: {name} holds values that are no whole numbers from 0 to {largest}")
+            raise TraceError(f"{path}: {name} holds values that are not whole numbers from 0 to {largest}")
 
 
 def _config_of(path: Path, arrays: dict[str, np.ndarray]) -> WorldConfig:

@@ -11,7 +11,7 @@ import numpy as np
 from stockade.baselines import BASELINES, BluePolicy, make_baseline
 from stockade.errors import InputError
 from stockade.learn.config import needs_training_packages
-from stockade.learn.mixture import told_of
+from stockade.learn.mixture import rules_context
 
 if TYPE_CHECKING:
     from stockade.learn.checkpoint import Checkpoint
@@ -28,20 +28,20 @@ class Agent:
         policy: the network.
         obs: what it sees, `bits` or `memory`.
         greedy: always take the likeliest action instead of drawing one.
-        told: what it is told beside the observation, the same at every step, for instance the order of a workflow.
+        context: bits that follow every observation, for instance the order of a workflow.
         card: what else was saved with it.
     """
 
     def __init__(
-        self, policy: Policy, obs: str, greedy: bool = False, told: np.ndarray | None = None,
+        self, policy: Policy, obs: str, greedy: bool = False, context: np.ndarray | None = None,
         card: dict[str, Any] | None = None,
     ) -> None:  # fmt: skip
-        self.policy, self.obs, self.greedy, self.told, self.card = policy, obs, greedy, told, card or {}
+        self.policy, self.obs, self.greedy, self.context, self.card = policy, obs, greedy, context, card or {}
 
     def act(self, observations: np.ndarray, generator: np.random.Generator) -> np.ndarray:
         """(n,) int64 for (n, size) observations."""
-        if self.told is not None:
-            observations = np.hstack([observations, np.tile(self.told, (len(observations), 1))])
+        if self.context is not None:
+            observations = np.hstack([observations, np.tile(self.context, (len(observations), 1))])
         return self.policy.act(observations, None if self.greedy else generator)
 
 
@@ -56,7 +56,7 @@ def load(
         runs: folder of all runs.
         greedy: play the likeliest action; for trained policies only. Some say of themselves that they do.
         last: take a run's last checkpoint instead of its best.
-        rules: rule set that it will play by: `champion` is a policy for each, others may be told which it is.
+        rules: rule set that it will play by: `champion` is a policy for each, others may get the rule set as context.
     """
     if name == "react" or name in BASELINES:
         return make_baseline(name)
@@ -77,9 +77,14 @@ def load(
     prefix = "policy."
     policy.load_weights({k.removeprefix(prefix): v for k, v in checkpoint.arrays.items() if k.startswith(prefix)})
     rest = checkpoint.rest
-    words = told_of(rules) if rest.get("told_rules") else rest.get("told")
-    told = None if words is None else np.array(words, np.uint8)
-    return Agent(policy, rest["obs"], greedy or rest.get("greedy", False), told, rest)
+    bits = rules_context(rules) if _entry(rest, "context_rules", "told_rules") else _entry(rest, "context", "told")
+    context = None if bits is None else np.array(bits, np.uint8)
+    return Agent(policy, rest["obs"], greedy or rest.get("greedy", False), context, rest)
+
+
+def _entry(rest: dict[str, Any], name: str, old_name: str) -> Any:
+    """What a checkpoint says; version 0.1.0 wrote it by another name."""
+    return rest.get(name, rest.get(old_name))
 
 
 def _find(name: str, runs: Path, last: bool) -> Checkpoint:

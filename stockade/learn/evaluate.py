@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 import stockade
 from stockade.baselines import BluePolicy
-from stockade.cage2.memory import MemoryObservation
+from stockade.cage2.history import MemoryObservation
 from stockade.cage2.vector import NativeVectorEnv
 from stockade.errors import InputError
 from stockade.learn.agents import load

@@ -46,7 +46,7 @@ class ExportConfig:
         rest = saved.rest
         card = {
             "obs": rest["obs"],
-            "told_rules": rest.get("told_rules", False),
+            "context_rules": rest.get("context_rules", rest.get("told_rules", False)),
             "architecture": rest["architecture"],
             "greedy": self.greedy,
             "trained": {

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stockade.learn.kernels import draw
+from stockade.learn.kernels import sample
 
 #: Matrix products are fastest if the number of columns is a multiple of this.
 _LANES = 8
@@ -49,7 +49,7 @@ class Architecture:
 
     @property
     def kernel_shape(self) -> tuple[tuple[int, int, int], np.ndarray]:
-        """What `kernels.look` has to know."""
+        """The network's shape as `kernels.forward` takes it."""
         return (self.n_logits, int(self.shared), int(self.activation == "tanh")), np.array(self.hidden, np.int64)
 
     @property
@@ -147,12 +147,12 @@ class Policy:
         return logits.numpy()[:, : len(self.actions)], values.numpy()
 
     def act(self, observations: np.ndarray, generator: np.random.Generator | None) -> np.ndarray:
-        """(b,) int64, the environment's actions: drawn, or without a generator the likeliest."""
+        """(b,) int64, the environment's actions: sampled, or without a generator the likeliest."""
         logits, _ = self.evaluate(observations)
         if generator is None:
             return self.actions[logits.argmax(axis=1)]
         chosen, log_probs = np.empty(len(logits), np.int64), np.empty(len(logits), np.float32)
-        draw(logits, len(self.actions), generator.random(len(logits), np.float32), chosen, log_probs)
+        sample(logits, len(self.actions), generator.random(len(logits), np.float32), chosen, log_probs)
         return self.actions[chosen]
 
 

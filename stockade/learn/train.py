@@ -94,15 +94,15 @@ def make_learner(config: TrainConfig) -> PPO:
 def cells_of(config: TrainConfig) -> list[Cell]:
     """The kinds of worlds that a run trains in, checked that its environments can be shared out among them."""
     horizons = config.horizons or str(config.max_steps)
-    cells = read_cells(config.red_agent, horizons, config.rules, config.obs, tells_rules(config))
+    cells = read_cells(config.red_agent, horizons, config.rules, config.obs, has_rules_context(config))
     if config.backend != "native" and len(cells) > 1:
         raise InputError(f"several attackers, horizons or rule sets need --backend native, not {config.backend}")
     share_out(cells, config.n_envs // min(config.ppo.shards, config.n_envs))
     return cells
 
 
-def tells_rules(config: TrainConfig) -> bool:
-    """Whether the agent is told by which rules it plays."""
+def has_rules_context(config: TrainConfig) -> bool:
+    """Whether the agent's context says which rules it plays by."""
     return config.rules == "both" and config.tell_rules
 
 
@@ -214,7 +214,7 @@ class _Session:
         if is_best:
             self.best = score
         rest |= {"best": self.best, "return": mean, "seconds": self.seconds, "obs": self.config.obs,
-                 "told_rules": tells_rules(self.config)}  # fmt: skip
+                 "context_rules": has_rules_context(self.config)}  # fmt: skip
         checkpoint = Checkpoint({**arrays, "window": np.array(self.window)}, rest)
         if self.checkpoints.save(self.learner.iteration, checkpoint, is_best):
             self._saved = self.learner.iteration
@@ -231,7 +231,7 @@ def validate(policy: Policy, cells: list[Cell], episodes: int) -> float:
     """Sum over the cells of the mean return by the likeliest actions."""
     score = 0.0
     for k, cell in enumerate(cells):
-        world, agent = cell.world, Agent(policy, cell.world.obs, True, np.array(cell.told, np.uint8))
+        world, agent = cell.world, Agent(policy, cell.world.obs, True, np.array(cell.context, np.uint8))
         seed = VALIDATION_SEED + k * episodes
         score += float(play(agent, world.red, world.horizon, episodes, seed, world.rules).mean())
     return score

@@ -64,7 +64,7 @@ def test_weights_that_cannot_be_read_are_named(text: str) -> None:
 
 
 def test_a_mixture_plays_the_same_episodes_as_its_parts_alone() -> None:
-    cells = read_cells("bline,meander", "5,9", "both", "memory", tell_rules=True)
+    cells = read_cells("bline,meander", "5,9", "both", "memory", context_rules=True)
     mixed = make_mixture(cells, 24)
     counts = share_out(cells, 24)
     first = np.cumsum([0, *counts])
@@ -75,12 +75,12 @@ def test_a_mixture_plays_the_same_episodes_as_its_parts_alone() -> None:
     generator = np.random.default_rng(0)
     obs, _ = mixed.reset(seed=100)
     parts = [env.reset(seed=100 + int(begin))[0] for env, begin in zip(alone, first, strict=False)]
-    told = np.repeat([c.world.rules == "leaderboard" for c in cells], counts)
-    assert np.array_equal(obs, np.column_stack([np.concatenate(parts), told]))
+    context = np.repeat([c.world.rules == "leaderboard" for c in cells], counts)
+    assert np.array_equal(obs, np.column_stack([np.concatenate(parts), context]))
     for _ in range(25):
         actions = generator.integers(0, 145, 24)
         *got, _ = mixed.step(actions)
-        assert np.array_equal(got[0][:, -1], told)
+        assert np.array_equal(got[0][:, -1], context)
         got[0] = got[0][:, :-1]
         steps = [env.step(actions[b:e])[:4] for env, b, e in zip(alone, first, first[1:], strict=False)]
         for mine, theirs in zip(got, zip(*steps, strict=True), strict=True):
@@ -144,8 +144,8 @@ def test_validation_chooses_the_best_and_export_plays_it_anywhere(
     generator = np.random.default_rng(0)
     same = load("x", tmp_path, greedy=True)
     assert np.array_equal(agent.act(obs, generator), same.act(obs, generator))
-    assert agent.told.tolist() == [0]
-    assert load("x", tmp_path, rules="leaderboard").told.tolist() == [1]
+    assert agent.context.tolist() == [0]
+    assert load("x", tmp_path, rules="leaderboard").context.tolist() == [1]
 
 
 def test_flags_change_single_settings_of_a_preset() -> None:

@@ -35,7 +35,7 @@ def test_a_search_is_found_by_its_name_and_its_best_policy_is_told_its_order(run
     agent = load("good", runs)
     assert isinstance(agent, Agent)
     order = parse_order(summary["best"]["order"])
-    np.testing.assert_array_equal(agent.told, one_hot(order))
+    np.testing.assert_array_equal(agent.context, one_hot(order))
     file = load(str(runs / "good" / summary["best"]["policy"]), runs)
     envs = stockade.make_vec(8, obs="memory")
     obs, _ = envs.reset(seed=3)
