@@ -79,7 +79,7 @@ class SearchFolder:
     @classmethod
     def create(cls, config: SearchConfig) -> SearchFolder:
         """A new one, with the settings in it."""
-        red = WorldConfig(red=config.red_agent).red  # shortens the reference's names
+        red = WorldConfig(red=config.red).red  # shortens the reference's names
         path = new_run_folder(config.runs, config.name, f"search-{red}-seed{config.seed}")
         content = {"stockade": stockade.__version__, "command": "search", **config.to_json()}
         write_durably(path / "config.json", _encoded(content))
@@ -152,7 +152,7 @@ class SearchFolder:
             "value": _finite(result.value),
             "compliance": _finite(result.compliance),
             "feasible": result.feasible,
-            "red_agent": WorldConfig(red=config.red_agent).red,
+            "red_agent": WorldConfig(red=config.red).red,
             "rules": config.rules,
             "alignment": asdict(config.protocol),
         }

@@ -110,7 +110,7 @@ class TogetherTraining:
     def _largest(self) -> int:
         """Episodes of one iteration: the budget is never exceeded."""
         steps = self.config.ppo.update_steps
-        return self.config.n_envs * max(1, -(-steps // (self.config.max_steps + 1)))
+        return self.config.n_envs * max(1, -(-steps // (self.config.horizon + 1)))
 
     def _round(self) -> None:
         episodes = round_episodes(self.budget, len(self.training.orders))
