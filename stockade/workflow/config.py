@@ -147,7 +147,9 @@ class SearchConfig:
     """Of the Ray cluster, HOST:PORT or `auto`."""
     num_cpus_per_workflow: float = 1.0
     """With --engine ray: CPUs, and threads, of each training."""
-    reward: Annotated[RewardFlags, tyro.conf.arg(name="the first version's way"), tyro.conf.OmitArgPrefixes] = field(default_factory=RewardFlags)
+    reward: Annotated[RewardFlags, tyro.conf.arg(name="the first version's way"), tyro.conf.OmitArgPrefixes] = field(
+        default_factory=RewardFlags
+    )
     """--constraint reward."""
 
     def __post_init__(self) -> None:

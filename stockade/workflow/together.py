@@ -9,6 +9,7 @@ decides what happens next is in the checkpoint: a search that was killed continu
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -79,9 +80,10 @@ class TogetherTraining:
         self.units: Units = UNITS[config.units]
         self.training = ConditionedTraining(config, self.units, orders, config.seed)
         self.curves = Curves()
-        self.goal = self.last_goal = budget
+        self.last_goal = budget
         self._counts = np.zeros(len(orders), np.int64)
         self._saved = -1
+        self._begin, self.seconds_before = time.monotonic(), 0.0
         self._restore()
 
     @property
@@ -137,7 +139,7 @@ class TogetherTraining:
         The rounds play the same seeds, so that most of the difference between two of them is the policy's.
         """
         last = np.stack(self.curves.values[-3:]) if len(self.curves.values) >= 3 else None
-        return np.zeros(self._counts.shape) + 0.0 if last is None else last.std(axis=0, ddof=1)
+        return np.zeros((len(self.config.reds), len(self._counts))) if last is None else last.std(axis=0, ddof=1)
 
     def close(self) -> None:
         """End threads and environments."""
@@ -149,7 +151,8 @@ class TogetherTraining:
         if self._checkpoints is None or self._saved == self.training.learner.iteration:
             return
         arrays, rest = self.training.state()
-        rest |= {"curves": self.curves.to_json(), "goal": self.last_goal, "budget": self.budget}
+        seconds = self.seconds_before + time.monotonic() - self._begin
+        rest |= {"curves": self.curves.to_json(), "goal": self.last_goal, "budget": self.budget, "seconds": seconds}
         checkpoint = Checkpoint({**arrays, "counts": self._counts.copy()}, rest)
         if self._checkpoints.save(self.training.learner.iteration, checkpoint, is_best=False):
             self._saved = self.training.learner.iteration
@@ -165,7 +168,7 @@ class TogetherTraining:
         arrays, rest = checkpoint.arrays, checkpoint.rest
         self.training.restore(arrays, rest)
         self.curves, self._counts = Curves.from_json(rest["curves"]), arrays["counts"].copy()
-        self._saved = self.training.learner.iteration
+        self._saved, self.seconds_before = self.training.learner.iteration, float(rest["seconds"])
         if rest["budget"] == self.budget:
             self.last_goal = rest["goal"]
         else:  # extended: the schedules stand where they would in a search of the new budget

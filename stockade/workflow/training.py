@@ -219,4 +219,6 @@ class StopRule:
     def complies(self, measured: Measured) -> bool:
         """Whether compliance is high enough, and rests on enough fixes."""
         config = self._config
-        return measured.compliance >= config.protocol.compliance_threshold and measured.fixes >= config.protocol.min_fixes
+        return (
+            measured.compliance >= config.protocol.compliance_threshold and measured.fixes >= config.protocol.min_fixes
+        )
