@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stockade.baselines import ALIASES, BASELINES, Defender, make_baseline
+from stockade.baselines import BASELINES, Defender, make_baseline
 from stockade.cage2.actions import N_ACTIONS
 from stockade.errors import InputError
 from stockade.learn.config import needs_training_packages
+from stockade.learn.files import SHIPPED, builtin_names, shipped_names
 from stockade.learn.mixture import rules_context
 
 if TYPE_CHECKING:
     from stockade.learn.checkpoint import Checkpoint
     from stockade.learn.policy import Policy
 
-#: Policies in the package: `<name>-<rules>.json` and its arrays, checkpoints like any other.
-SHIPPED = Path(__file__).parent / "weights"
 #: `builtin:NAME` is always the baseline or shipped policy, never a run.
 BUILTIN = "builtin:"
 
@@ -103,16 +102,6 @@ def one_torch_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def shipped_names() -> list[str]:
-    """Policies that ship with the package."""
-    return sorted({path.stem.rsplit("-", 1)[0] for path in SHIPPED.glob("*.json")})
-
-
-def builtin_names() -> list[str]:
-    """Names that no run may have: baselines, their aliases, and shipped policies."""
-    return [*BASELINES, *ALIASES, *shipped_names()]
 
 
 def load(

@@ -135,10 +135,10 @@ class TrainConfig:
     def run(self) -> int:
         """Train; the exit code is 130 after Ctrl-C and 143 after SIGTERM."""
         try:
-            from stockade.learn.train import train  # not before it is needed: brings Torch along
+            from stockade.learn.train import command  # not before it is needed: brings Torch along
         except ModuleNotFoundError as error:
             raise needs_training_packages(error) from error
-        return train(self)
+        return command(self)
 
     def to_json(self) -> dict[str, Any]:
         """What decides the result, for config.json."""

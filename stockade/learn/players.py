@@ -78,8 +78,8 @@ class Player:
             actions = np.asarray(self._ask(observations.copy(), generator))  # a copy: it may keep or change it
         n = len(observations)
         if actions.shape != (n,) or not np.issubdtype(actions.dtype, np.integer):
-            raise PolicyError(f"{method}() of the policy {self.name} must give {n} whole numbers, shape ({n},); it gave "
-                              f"{actions.dtype} of shape {actions.shape}")  # fmt: skip
+            raise PolicyError(f"{method}() of the policy {self.name} must give {n} whole numbers, shape ({n},); it "
+                              f"gave {actions.dtype} of shape {actions.shape}")  # fmt: skip
         wrong = np.flatnonzero((actions < 0) | (actions >= N_ACTIONS))
         if len(wrong):
             raise PolicyError(f"{method}() of the policy {self.name} chose action {actions[wrong[0]]} in episode "
@@ -171,7 +171,7 @@ def as_player(policy: Any, name: str | None = None, greedy: bool = True) -> Play
     """
     if isinstance(policy, Player):
         return policy
-    name = name or getattr(policy, "name", None) or getattr(policy, "__name__", type(policy).__name__)
+    name = str(name or getattr(policy, "name", None) or getattr(policy, "__name__", type(policy).__name__))
     if isinstance(policy, type):
         policy = _called(policy, name)
     if hasattr(policy, "act"):

@@ -20,6 +20,7 @@ from stockade.learn.evaluate import SEEDS_PER_CELL, EvaluateConfig
 from stockade.learn.leaderboard import CELLS
 from stockade.learn.metrics import read_metrics
 from stockade.learn.presets import CHAMPION
+from stockade.learn.results import TrainResult
 from stockade.learn.train import VALIDATION_SEED, cells_of, train
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +47,7 @@ TINY = TrainConfig(
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of a second or two."""
     runs = tmp_path_factory.mktemp("runs")
-    assert train(replace(TINY, runs=runs, name="tiny")) == 0
+    assert train(replace(TINY, runs=runs, name="tiny")).saved
     return runs / "tiny"
 
 
@@ -188,7 +189,7 @@ def test_ablations_go_on_where_they_stopped(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(champion_ablate, "CHAMPION", TINY)
     trained: list[tuple[str, int]] = []
 
-    def counted(config: TrainConfig) -> int:
+    def counted(config: TrainConfig) -> TrainResult:
         trained.append((config.obs, config.seed))
         return train(config)
 

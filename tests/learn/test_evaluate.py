@@ -125,7 +125,7 @@ def test_a_run_can_be_evaluated(tmp_path: Path, obs: str) -> None:
         name="x", runs=tmp_path, total_episodes=40, n_envs=10, max_steps=20, obs=obs, tensorboard=False, ppo=ppo,
         action_mask=True,
     )  # type: ignore[arg-type]  # fmt: skip
-    assert train(config) == 0
+    assert train(config).saved
     policy = load("x", tmp_path)
     assert isinstance(policy, Agent)
     assert policy.obs == obs

@@ -19,7 +19,7 @@ TINY = TrainConfig(
 
 def test_runs_are_listed_best_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, red in (("easy", "sleep"), ("hard", "bline")):
-        assert train(dataclasses.replace(TINY, runs=tmp_path, name=name, red_agent=red, max_steps=20)) == 0
+        assert train(dataclasses.replace(TINY, runs=tmp_path, name=name, red_agent=red, max_steps=20)).saved
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "config.json").write_text("{")
     (tmp_path / "new").mkdir()
