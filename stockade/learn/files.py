@@ -62,13 +62,13 @@ def kind_of(folder: Path) -> Kind:
         raise InputError(f"{path} cannot be used: {error}") from error
 
 
-def find_run(name: str, runs: Path, kind: Kind = "train") -> Path:
-    """Folder of a run or search, by its name or path; one of the other kind is refused."""
+def find_run(name: str, runs: Path, kind: Kind | None = "train") -> Path:
+    """Folder of a run or search, by its name or path; one of the other kind is refused, unless `kind` is None."""
     check_runs(runs)
     for folder in (runs / name, Path(name)):
         if (folder / "config.json").exists():
             found = kind_of(folder)
-            if found != kind:
+            if kind is not None and found != kind:
                 what = {"train": "a training run", "search": "a search"}
                 raise InputError(f"{folder} is {what[found]}, not {what[kind]}; to continue it: "
                                  f"stockade {found} --resume {folder}")  # fmt: skip
