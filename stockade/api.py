@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stockade.errors import InputError
+from stockade.errors import InputError, SettingError
 
 if TYPE_CHECKING:
     from stockade.baselines import Defender
@@ -66,7 +66,7 @@ def train(*, preset: str | None = None, resume: str | Path | None = None, progre
     if resume is not None and set(settings) - {"runs"}:
         raise InputError(f"resume= continues a run with its own settings; leave out {', '.join(sorted(settings))}")
     if preset is not None and preset not in PRESETS:
-        raise InputError(f"preset={preset!r} is unknown; use one of {', '.join(PRESETS)}")
+        raise SettingError("preset", preset, f"is unknown; use one of {', '.join(PRESETS)}")
     config = TrainConfig() if preset is None else PRESETS[preset]
     if resume is not None:
         settings["resume"] = str(resume)

@@ -5,14 +5,13 @@ A keyword names a field of the dataclass or of a dataclass within it, as the fla
 
 from __future__ import annotations
 
-import difflib
 import numbers
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from stockade.errors import InputError
+from stockade.errors import InputError, SettingError, did_you_mean
 
 T = TypeVar("T")
 
@@ -31,9 +30,8 @@ def configure(base: T, settings: dict[str, Any], function: str) -> T:
     known = _names(base)
     for name in settings:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            meant = f"; did you mean {near[0]!r}?" if near else f"; it knows {', '.join(sorted(known))}"
-            raise InputError(f"{function}() has no setting {name!r}{meant}")
+            near = did_you_mean(name, known) or f" It knows {', '.join(sorted(known))}."
+            raise InputError(f"{function}() has no setting {name!r}.{near}")
     return _changed(base, settings)
 
 
@@ -50,7 +48,7 @@ def _changed(config: Any, settings: dict[str, Any]) -> Any:
         if f.name in settings:
             value = changes[f.name] = _as(hints[f.name], settings[f.name])
             if not _fits(value, hints[f.name]):
-                raise InputError(f"{f.name}={value!r} is not possible: it must be {_described(hints[f.name])}")
+                raise SettingError(f.name, value, f"is not possible: it must be {_described(hints[f.name])}")
         if is_dataclass(value) and any(name in settings for name in _names(value)):
             changes[f.name] = _changed(value, settings)
     return replace(config, **changes)

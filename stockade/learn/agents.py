@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +12,7 @@ import numpy as np
 
 from stockade.baselines import BASELINES, Defender, make_baseline
 from stockade.cage2.actions import N_ACTIONS
-from stockade.errors import InputError
-from stockade.learn.config import needs_training_packages
+from stockade.errors import InputError, did_you_mean, missing_package
 from stockade.learn.files import SHIPPED, builtin_names, shipped_names
 from stockade.learn.mixture import rules_context
 
@@ -135,7 +133,7 @@ def load(
         from stockade.learn.checkpoint import load as load_checkpoint
         from stockade.learn.policy import Architecture, Policy
     except ModuleNotFoundError as error:
-        raise needs_training_packages(error) from error
+        raise missing_package(error) from error
 
     shipped = SHIPPED / f"{builtin}-{rules}"
     checkpoint = load_checkpoint(shipped) if builtin in shipped_names() else _find(name, runs, last)
@@ -175,7 +173,5 @@ def _find(name: str, runs: Path, last: bool) -> Checkpoint:
         if folder.suffix == ".json" and folder.is_file():
             return load_checkpoint(folder.with_suffix(""))
     runs_there = [path.name for path in runs.iterdir() if _is_run(path)] if runs.is_dir() else []
-    near = difflib.get_close_matches(name, [*builtin_names(), *runs_there], 1)
-    meant = f"; did you mean {near[0]}?" if near else ""
-    raise InputError(f"{name!r} is neither a baseline nor shipped ({', '.join([*BASELINES, *shipped_names()])}), nor a "
-                     f"run or search in {runs}, nor the folder of one, nor the file of a policy{meant}")  # fmt: skip
+    raise InputError(f"{name!r} is neither a baseline nor shipped ({', '.join([*BASELINES, *shipped_names()])}), nor "
+                     f"a run or search in {runs}, nor the folder of one, nor the file of a policy.{did_you_mean(name, [*builtin_names(), *runs_there])}")  # fmt: skip

@@ -18,6 +18,7 @@ import stockade
 from stockade.cage2.history import MemoryObservation
 from stockade.cage2.vector import NativeVectorEnv
 from stockade.errors import InputError
+from stockade.learn.config import require
 from stockade.learn.leaderboard import CELLS, HORIZONS, REDS
 from stockade.learn.players import Player, as_player, find_player
 from stockade.learn.results import CellResult, EvaluateResult, Section, progress_bar
@@ -127,8 +128,8 @@ class EvaluateConfig:
 
     def __post_init__(self) -> None:
         """Refuse what could not work, before any work."""
-        if self.episodes < 1 or self.seed < 0:
-            raise InputError("--episodes must be at least 1, and --seed 0 or more")
+        require(self.episodes >= 1, "episodes", self.episodes, "must be at least 1")
+        require(self.seed >= 0, "seed", self.seed, "must be 0 or more")
         if self.official_order and self.chance != "cyborg":
             raise InputError("--official-order needs --chance cyborg: the order matters to the reference's stream only")
 

@@ -24,12 +24,12 @@ import numpy as np
 import stockade
 from stockade.cage2.actions import ACTION_MASK, N_ACTIONS
 from stockade.cage2.history import MEMORY_SIZE
-from stockade.errors import InputError
+from stockade.errors import InputError, SettingError
 from stockade.learn.agents import Agent, one_torch_thread
 from stockade.learn.checkpoint import Checkpoint, CheckpointFolder
 from stockade.learn.config import TrainConfig
 from stockade.learn.evaluate import play
-from stockade.learn.files import new_run_folder, write_durably
+from stockade.learn.files import find_run, new_run_folder, run_session, write_durably
 from stockade.learn.metrics import COLUMNS, WINDOW, Events, MetricsFile, episode_columns, read_columns
 from stockade.learn.mixture import Cell, make_mixture, read_cells, share_out
 from stockade.learn.policy import Policy
@@ -104,8 +104,8 @@ def make_learner(config: TrainConfig) -> PPO:
 
 def cells_of(config: TrainConfig) -> list[Cell]:
     """The kinds of worlds that a run trains in, checked that its environments can be shared out among them."""
-    horizons = config.horizons or str(config.max_steps)
-    cells = read_cells(config.red_agent, horizons, config.rules, config.obs, has_rules_context(config))
+    horizons = config.horizons or str(config.horizon)
+    cells = read_cells(config.red, horizons, config.rules, config.obs, has_rules_context(config))
     if config.backend != "native" and len(cells) > 1:
         raise InputError(f"several attackers, horizons or rule sets need --backend native, not {config.backend}")
     share_out(cells, config.n_envs // min(config.ppo.shards, config.n_envs))
@@ -124,8 +124,8 @@ def check_memory(config: TrainConfig) -> None:
     needed = rows * per_row + config.n_envs * BYTES_PER_WORLD
     available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > available:
-        raise InputError(f"--n-envs {config.n_envs} with --update-steps {config.ppo.update_steps} needs about "
-                         f"{size(needed)} of memory; this machine has {size(available)}")  # fmt: skip
+        raise SettingError("n_envs", config.n_envs, f"needs about {size(needed)} of memory with updates of "
+                           f"{config.ppo.update_steps} steps; this machine has {size(available)}")  # fmt: skip
 
 
 def train(config: TrainConfig, *, progress: bool = True) -> TrainResult:
@@ -141,7 +141,7 @@ def train(config: TrainConfig, *, progress: bool = True) -> TrainResult:
     else:
         run = find_run(config.resume, config.runs)
         config = read_config(run)
-    with one_torch_thread():
+    with run_session(run), one_torch_thread():
         learner = make_learner(config)
         try:
             session = _Session(config, run, learner, progress)
@@ -290,14 +290,6 @@ def _new_run(config: TrainConfig) -> Path:
     content = {"stockade": stockade.__version__, **config.to_json()}
     write_durably(run / "config.json", (json.dumps(content, indent=1) + "\n").encode())
     return run
-
-
-def find_run(name: str, runs: Path) -> Path:
-    """Folder of a run, of its name or path."""
-    for folder in (runs / name, Path(name)):
-        if (folder / "config.json").exists():
-            return folder
-    raise InputError(f"there is no run {name!r} in {runs}, nor such a folder with a config.json")
 
 
 def read_config(run: Path) -> TrainConfig:
