@@ -173,5 +173,6 @@ def _find(name: str, runs: Path, last: bool) -> Checkpoint:
         if folder.suffix == ".json" and folder.is_file():
             return load_checkpoint(folder.with_suffix(""))
     runs_there = [path.name for path in runs.iterdir() if _is_run(path)] if runs.is_dir() else []
+    near = did_you_mean(name, [*builtin_names(), *runs_there])
     raise InputError(f"{name!r} is neither a baseline nor shipped ({', '.join([*BASELINES, *shipped_names()])}), nor "
-                     f"a run or search in {runs}, nor the folder of one, nor the file of a policy.{did_you_mean(name, [*builtin_names(), *runs_there])}")  # fmt: skip
+                     f"a run or search in {runs}, nor the folder of one, nor the file of a policy.{near}")  # fmt: skip
