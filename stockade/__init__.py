@@ -8,9 +8,10 @@
 """
 
 from stockade.api import evaluate, load, train
+from stockade.cage2.config import RewardWeights
 from stockade.make import make, make_vec, register
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "evaluate", "load", "make", "make_vec", "train"]
+__all__ = ["RewardWeights", "__version__", "evaluate", "load", "make", "make_vec", "train"]
 
 register()

@@ -52,7 +52,8 @@ def train(*, preset: str | None = None, resume: str | Path | None = None, progre
         resume: continue this run, a name or folder, with its own settings; only `runs` may be given beside.
         progress: show progress; False prints nothing.
         settings: fields of `stockade.learn.config.TrainConfig` and `PPOConfig`, for instance red="meander",
-            horizon=50, total_episodes=20_000, n_envs=256, obs="bits", seed=1, name="mine", learning_rate=1e-3.
+            horizon=50, total_episodes=20_000, n_envs=256, obs="bits", reward=RewardWeights(service=2), seed=1,
+            name="mine", learning_rate=1e-3.
 
     Example:
         >>> result = stockade.train(red="bline", horizon=30, total_episodes=2_000)  # doctest: +SKIP
@@ -70,7 +71,7 @@ def train(*, preset: str | None = None, resume: str | Path | None = None, progre
     config = TrainConfig() if preset is None else PRESETS[preset]
     if resume is not None:
         settings["resume"] = str(resume)
-    return train(configure(config, settings, "train"), progress=progress)
+    return train(configure(config, settings, "train", inner=["ppo"]), progress=progress)
 
 
 def evaluate(policy: Any, *, progress: bool = True, **settings: Any) -> EvaluateResult:

@@ -6,7 +6,8 @@ A keyword names a field of the dataclass or of a dataclass within it, as the fla
 from __future__ import annotations
 
 import numbers
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -16,42 +17,40 @@ from stockade.errors import InputError, SettingError, did_you_mean
 T = TypeVar("T")
 
 
-def configure(base: T, settings: dict[str, Any], function: str) -> T:
+def configure(base: T, settings: dict[str, Any], function: str, inner: Sequence[str] = ()) -> T:
     """A copy of a configuration with some settings changed.
 
     Args:
-        base: a frozen dataclass; its fields may be dataclasses themselves.
-        settings: new values by name of the field; those of inner dataclasses by their own names.
+        base: a frozen dataclass.
+        settings: new values by name of the field.
         function: for messages.
+        inner: fields that are dataclasses and whose own fields are settings too.
 
     Raises:
         InputError: an unknown name, with the nearest known one, or a value of the wrong type.
     """
-    known = _names(base)
+    owner = {f.name: where for where in inner for f in fields(getattr(base, where))}
+    owner |= {f.name: "" for f in fields(base)}  # type: ignore[arg-type]
+    known = list(owner)
     for name in settings:
-        if name not in known:
+        if name not in owner:
             near = did_you_mean(name, known) or f" It knows {', '.join(sorted(known))}."
             raise InputError(f"{function}() has no setting {name!r}.{near}")
-    return _changed(base, settings)
+    outer = _checked(base, {name: value for name, value in settings.items() if not owner[name]})
+    for where in inner:
+        part = outer.get(where, getattr(base, where))
+        outer[where] = replace(part, **_checked(part, {n: v for n, v in settings.items() if owner[n] == where}))
+    return replace(base, **outer)
 
 
-def _names(config: Any) -> list[str]:
-    inner = [getattr(config, f.name) for f in fields(config) if is_dataclass(getattr(config, f.name))]
-    return [f.name for f in fields(config)] + [name for one in inner for name in _names(one)]
-
-
-def _changed(config: Any, settings: dict[str, Any]) -> Any:
+def _checked(config: Any, settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a dataclass, of the types that it wants."""
     hints = get_type_hints(type(config))
-    changes = {}
-    for f in fields(config):
-        value = getattr(config, f.name)
-        if f.name in settings:
-            value = changes[f.name] = _as(hints[f.name], settings[f.name])
-            if not _fits(value, hints[f.name]):
-                raise SettingError(f.name, value, f"is not possible: it must be {_described(hints[f.name])}")
-        if is_dataclass(value) and any(name in settings for name in _names(value)):
-            changes[f.name] = _changed(value, settings)
-    return replace(config, **changes)
+    changes = {name: _as(hints[name], value) for name, value in settings.items()}
+    for name, value in changes.items():
+        if not _fits(value, hints[name]):
+            raise SettingError(name, value, f"is not possible: it must be {_described(hints[name])}")
+    return changes
 
 
 def _as(hint: Any, value: Any) -> Any:

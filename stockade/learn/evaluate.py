@@ -15,6 +15,7 @@ import numpy as np
 import tyro
 
 import stockade
+from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights
 from stockade.cage2.history import MemoryObservation
 from stockade.cage2.vector import NativeVectorEnv
 from stockade.errors import InputError
@@ -30,15 +31,16 @@ _STREAM = ("mt", "words", "next", "blocks")
 
 
 def play(
-    policy: Any, red: str, horizon: int, episodes: int, seed: int, rules: str = "current", chance: str = "fast"
-) -> np.ndarray:
+    policy: Any, red: str, horizon: int, episodes: int, seed: int, rules: str = "current", chance: str = "fast",
+    reward: RewardWeights = CHALLENGE_REWARD,
+) -> np.ndarray:  # fmt: skip
     """Returns (episodes,) of episodes with the seeds seed, seed + 1, ...: all at once if the policy can."""
     player, generator = as_player(policy), np.random.default_rng([seed, 1])
     if not player.parallel:
-        env = stockade.make(red, horizon, rules, chance, obs=player.obs, info=False)
+        env = stockade.make(red, horizon, rules, chance, obs=player.obs, reward=reward, info=False)
         return play_one_by_one(player, env, list(range(seed, seed + episodes)), generator)
     with NativeVectorEnv(
-        episodes, red, horizon, rules, chance, obs=player.obs, autoreset_mode="disabled", copy=False
+        episodes, red, horizon, rules, chance, obs=player.obs, reward=reward, autoreset_mode="disabled", copy=False
     ) as envs:
         obs, _ = envs.reset(seed=seed)
         returns = np.zeros(episodes)

@@ -94,7 +94,7 @@ def make_learner(config: TrainConfig) -> PPO:
         envs = [make_mixture(cells, end - begin) for begin, end in itertools.pairwise(ends)]
     else:
         world = cells[0].world
-        settings = {name: getattr(world, name) for name in ("red", "horizon", "rules", "obs")}
+        settings = {name: getattr(world, name) for name in ("red", "horizon", "rules", "obs", "reward")}
         envs = [stockade.make_vec(config.n_envs, config.backend, **settings)]
     actions = np.flatnonzero(ACTION_MASK).tolist() if config.action_mask else None
     limit = config.ppo.time_limit
@@ -105,7 +105,7 @@ def make_learner(config: TrainConfig) -> PPO:
 def cells_of(config: TrainConfig) -> list[Cell]:
     """The kinds of worlds that a run trains in, checked that its environments can be shared out among them."""
     horizons = config.horizons or str(config.horizon)
-    cells = read_cells(config.red, horizons, config.rules, config.obs, has_rules_context(config))
+    cells = read_cells(config.red, horizons, config.rules, config.obs, has_rules_context(config), config.reward)
     if config.backend != "native" and len(cells) > 1:
         raise InputError(f"several attackers, horizons or rule sets need --backend native, not {config.backend}")
     share_out(cells, config.n_envs // min(config.ppo.shards, config.n_envs))
@@ -279,7 +279,7 @@ def validate(policy: Policy, cells: list[Cell], episodes: int) -> float:
     for k, cell in enumerate(cells):
         world, agent = cell.world, Agent(policy, cell.world.obs, True, np.array(cell.context, np.uint8))
         seed = VALIDATION_SEED + k * episodes
-        score += float(play(agent, world.red, world.horizon, episodes, seed, world.rules).mean())
+        score += float(play(agent, world.red, world.horizon, episodes, seed, world.rules, reward=world.reward).mean())
     return score
 
 

@@ -22,6 +22,7 @@ from stockade.learn.metrics import read_metrics
 from stockade.learn.presets import CHAMPION
 from stockade.learn.results import TrainResult
 from stockade.learn.train import VALIDATION_SEED, cells_of, train
+from stockade.workflow.evaluation import Evaluate
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))  # scripts import each other as neighbours
@@ -133,7 +134,7 @@ def test_evaluation_is_that_of_the_command(run: Path, results: Path, tmp_path: P
     (entry,) = content["runs"]
     for rules in RULE_SETS:
         path = tmp_path / f"{rules}.json"
-        EvaluateConfig(str(run), 10, rules, seed=content["seed"], greedy=True, json=path).run()  # type: ignore[arg-type]
+        Evaluate(EvaluateConfig(str(run), 10, rules, seed=content["seed"]), path).run()  # type: ignore[arg-type]
         expected = json.loads(path.read_text())
         ours = entry["rules"][rules]
         assert [c["mean"] for c in ours["cells"]] == pytest.approx([c["mean"] for c in expected["cells"]], abs=1e-4)

@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stockade import RewardWeights
 from stockade.learn.checkpoint import CheckpointFolder
 from stockade.learn.config import PPOConfig, TrainConfig
 from stockade.learn.metrics import COLUMNS, MetricsFile, read_metrics
-from stockade.learn.train import StopSignals, TrainingDiverged, find_run, read_config, train
+from stockade.learn.train import StopSignals, TrainingDiverged, find_run, make_learner, read_config, train
 
 PPO = PPOConfig(update_steps=50, minibatch_size=400, hidden=(16,))
 CONFIG = TrainConfig(
@@ -198,3 +199,26 @@ def test_metrics_of_iterations_to_come_are_taken_out(tmp_path: Path) -> None:
     MetricsFile(path, 3).close()
     assert [row["iteration"] for row in read_metrics(path)] == [1, 2, 3]
     assert read_metrics(path)[2]["kl"] == 3.5
+
+
+def test_an_agent_learns_from_the_reward_that_it_is_given(tmp_path: Path) -> None:
+    """Only Restore costs anything, ten times as much as in the challenge: every return is -10 times the restores."""
+    config = in_folder(tmp_path, name="x", total_episodes=100, reward=RewardWeights(hosts=0, service=0, restore=10))
+    result = train(config)
+    means = result.metrics["return_mean"]
+    assert (means < 0).all()
+    assert result.config.reward == read_config(tmp_path / "x").reward
+    ends = np.array(CheckpointFolder(tmp_path / "x" / "checkpoints").load_last().arrays["window"])
+    assert np.array_equal(ends, 10 * np.round(ends / 10))
+    other = train(in_folder(tmp_path, name="y", total_episodes=100))
+    assert not np.array_equal(other.metrics["return_mean"], means)
+
+
+@pytest.mark.parametrize("backend", ["native", "serial"])
+def test_the_reward_reaches_every_backend(backend: str) -> None:
+    free = dataclasses.replace(CONFIG, backend=backend, reward=RewardWeights(0, 0, 0))  # type: ignore[arg-type]
+    learner = make_learner(free)
+    try:
+        assert not learner.collect().returns.any()
+    finally:
+        learner.close()
