@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json as jsonlib
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import tyro
 
 from stockade.cage2.vector import NativeVectorEnv
+from stockade.files import JsonFile, json_output
 from stockade.learn.agents import Agent
 from stockade.learn.evaluate import SEEDS_PER_CELL, EvaluateConfig
 from stockade.learn.evaluate import evaluate as play_protocol
@@ -29,15 +28,15 @@ class Evaluate:
 
     settings: Annotated[EvaluateConfig, tyro.conf.arg(name="")]
     """What to play."""
-    json: Path | None = None
-    """Write the result, each single return included, to this file too."""
+    json: JsonFile = None
+    """Write the result, each single return included, to this file too; - is standard output."""
 
     def run(self) -> int:
         """Play, print, write."""
-        result = evaluate(self.settings)
-        print(result)
-        if self.json is not None:
-            self.json.write_text(jsonlib.dumps(result.to_dict(), indent=1) + "\n")
+        with json_output(self.json) as write:
+            result = evaluate(self.settings)
+            print(result)
+            write(result.to_dict())
         return 0
 
 
