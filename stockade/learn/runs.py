@@ -216,8 +216,8 @@ def compare(folders: Sequence[Path]) -> str:
     if all(curves.values()):
         parts += [_curve_table(curves), _difference_table(folders, curves)]
         if others := [name for name in WORLD if name in unequal]:
-            parts.append(f"These runs met different worlds ({', '.join(others)}), so their returns do not compare: "
-                         "play them in the same ones with `stockade evaluate NAME`.")  # fmt: skip
+            parts.append(f"These runs met different worlds ({', '.join(others)}), so their returns do not compare.\n"
+                         "Play them in the same ones: stockade evaluate NAME")  # fmt: skip
     return "\n\n".join(parts)
 
 
