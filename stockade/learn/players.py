@@ -85,6 +85,11 @@ class Player:
                               f"{wrong[0]}; actions are 0 to {N_ACTIONS - 1}")  # fmt: skip
         return actions.astype(np.int64)
 
+    def allowed(self, actions: np.ndarray, observations: np.ndarray, env: Any) -> np.ndarray:
+        """What is carried out of its actions: all, unless the policy is bound by a rule (a method `allowed`)."""
+        rule = getattr(self.policy, "allowed", None) if isinstance(self.policy, Agent) else None
+        return actions if rule is None else rule(actions, observations, env)
+
     def end(self) -> None:
         """The episodes are over."""
 

@@ -120,7 +120,7 @@ class ConditionedTraining:
 
     def _make(self, red: str, n: int, autoreset_mode: str = "next_step") -> StrictVectorEnv:
         config = self.config
-        world = NativeVectorEnv(n, red, config.horizon, config.rules, obs=config.obs, copy=False, threads=1,
+        world = NativeVectorEnv(n, red, config.horizon, config.rules, obs=config.obs, reward=config.reward, copy=False, threads=1,
                                 autoreset_mode=autoreset_mode)  # fmt: skip
         return StrictVectorEnv(world, *self._tables, config.judge)
 

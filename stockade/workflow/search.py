@@ -33,6 +33,8 @@ from stockade.workflow.summary import Answer, Outcome, answer
 from stockade.workflow.together import JUDGE_SEED, AllOrders, TogetherTraining
 from stockade.workflow.units import FREE, TYPES, UNITS, Ranking
 
+POLICY = "policies/conditioned.json"
+"""File of the policy for all orders, in the folder of a search."""
 _OF_A_SESSION = ("plots", "json", "engine", "address", "num_cpus_per_workflow")
 """Settings that a resumed search takes from the command line: where and how, not what."""
 
@@ -158,7 +160,7 @@ def _measure(
     orders = tuple(training.training.orders[k] for k in chosen[:-1])
     return Outcome(
         training.units, matters, orders, returns[:, :-1], sd, episodes[chosen[:-1]], returns[:, -1], moved[:, -1],
-        training.curves.to_json(), _why(training), training.seconds(), total=0 if finalists else len(orders),
+        (POLICY,) * len(orders), training.curves.to_json(), _why(training), training.seconds(), total=0 if finalists else len(orders),
         extra=finer(returns, references - 1, config.goal) if finalists else {},
     )  # fmt: skip
 
@@ -198,7 +200,7 @@ def _interrupted(folder: SearchFolder, episodes: int, number: int) -> SearchResu
 
 
 def save_policy(folder: Path, training: TogetherTraining, orders: Sequence[Ranking]) -> None:
-    """The policy for all orders as a checkpoint that can be played anywhere; `best` is set by `finish`."""
+    """The policy for all orders as a checkpoint that can be played anywhere."""
     policy, config = training.training.policy, training.config
     arrays = {f"policy.{name}": weights for name, weights in policy.save_weights().items()}
     rest = {
@@ -206,7 +208,7 @@ def save_policy(folder: Path, training: TogetherTraining, orders: Sequence[Ranki
         "constraint": {"units": config.units, "judge": config.judge},
         "orders": {training.units.describe(order): list(order) for order in orders},
     }  # fmt: skip
-    save(folder / "policies" / "conditioned", Checkpoint(arrays, rest))
+    save((folder / POLICY).with_suffix(""), Checkpoint(arrays, rest))
 
 
 # ----------------------------------------------------------------------------------------------------- one at a time

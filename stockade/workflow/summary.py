@@ -33,6 +33,7 @@ class Outcome:
         free_returns: (attackers, episodes) of the agent without an order, or None. free_sd: (attackers,).
         curves: {"episodes": [...], "values": [(attackers, K or K + 1) ...]}: values over training.
         ended: why the training is over. seconds: that it took.
+        policies: (K,) file of each order's policy, relative to the folder of the search.
         compliance: (K,) share of fixes that complied; None where it is 1 by construction.
         total: number of classes of orders that there are; 0 if they are too many to count.
         extra: more for summary.json.
@@ -46,6 +47,7 @@ class Outcome:
     episodes: np.ndarray
     free_returns: np.ndarray | None = None
     free_sd: np.ndarray | None = None
+    policies: tuple[str, ...] = ()
     curves: dict[str, Any] = field(default_factory=dict)
     ended: str = ""
     seconds: float = 0.0
@@ -100,7 +102,7 @@ def answer(config: SearchConfig, outcome: Outcome) -> Answer:
         lines.insert(0, f"The best order of single hosts against the best of types: {compared}.")
     labels = outcome.labels()
     return Answer(verdicts, tuple(lines), _table(config, outcome, verdict), {
-        "stockade": stockade.__version__,
+        "stockade": stockade.__version__, "format": 2,
         "verdict": "\n".join(lines),
         "best": list(verdict.best),
         "margin": verdict.margin,
@@ -112,6 +114,7 @@ def answer(config: SearchConfig, outcome: Outcome) -> Answer:
                 "p_best": p.p_best, "p_equal": p.p_equal, "status": p.status, "measured": p.measured,
                 "episodes": int(outcome.episodes[k]),
                 "by_attacker": {red: asdict(e) for red, e in zip(config.reds, p.by_attacker, strict=True)},
+                "policy": outcome.policies[k], "ranking": outcome.orders[k],
                 "compliance": 1.0 if outcome.compliance is None else float(outcome.compliance[k]),
             }
             for k, p in _ranked(verdict)
