@@ -20,32 +20,44 @@ from stockade.cage2.scenario import RESTORE_COST, SERVICE_DOWN_COST
 
 #: One row, all worlds of a batch alike: see WorldConfig.settings.
 SETTINGS = np.dtype(
-    [("red", np.int64), ("horizon", np.int64), ("green_active", np.bool_), ("leaderboard", np.bool_)], align=True
+    [
+        ("red", np.int64),
+        ("horizon", np.int64),
+        ("green_active", np.bool_),
+        ("leaderboard", np.bool_),
+        # weights of the reward's parts
+        ("hosts", np.float64),
+        ("service", np.float64),
+        ("restore", np.float64),
+    ],
+    align=True,
 )
 
 
 @compiled
 def step(world, ledger, action, settings):
-    """Advance one world by one action of blue."""
+    """Advance one world by one action of blue; returns the reward."""
     forget_activity(world)
     blue_acts(world, ledger, action)
     if settings.green_active:
         green_acts(world, ledger)
     red_chooses(world, ledger)
     red_acts(world, ledger, settings.leaderboard)
-    world.reward = reward(world)
+    paid = reward(world, settings)
     monitor(world)
     world.time += 1
     world.over = world.time >= settings.horizon
+    return paid
 
 
 @compiled
-def reward(world):
-    """In tenths: what red's root sessions, the stopped service and a Restore cost."""
-    cost = world.root_cost + SERVICE_DOWN_COST * world.service_down
+def reward(world, settings):
+    """What red's root sessions, the stopped service and a Restore cost, each times its weight."""
+    # Costs are whole tenths, so that weights of 1 give the reference's rewards to the last bit.
+    cost = settings.hosts * world.root_cost + settings.service * (SERVICE_DOWN_COST * world.service_down)
     if ACTION_KIND[world.blue_action] == RESTORE:
-        cost += RESTORE_COST
-    return -cost
+        cost += settings.restore * RESTORE_COST
+    return (0.0 - cost) / 10.0  # no minus zero
 
 
 @compiled
@@ -79,8 +91,7 @@ def _entry_points(sources: int):
                 rewards[i] = 0.0
                 over[i] = False
             else:
-                step(worlds[i], ledger_of(ledgers, i), actions[i], settings[0])
-                rewards[i] = worlds[i].reward / 10.0
+                rewards[i] = step(worlds[i], ledger_of(ledgers, i), actions[i], settings[0])
                 over[i] = worlds[i].over
             copy_observation(worlds[i], obs[i])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,18 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stockade.baselines import ALIASES, BASELINES, Defender, make_baseline
+from stockade.baselines import BASELINES, Defender, make_baseline
 from stockade.cage2.actions import N_ACTIONS
-from stockade.errors import InputError
-from stockade.learn.config import needs_training_packages
+from stockade.errors import InputError, did_you_mean, missing_package
+from stockade.learn.files import SHIPPED, builtin_names, shipped_names
 from stockade.learn.mixture import rules_context
 
 if TYPE_CHECKING:
     from stockade.learn.checkpoint import Checkpoint
     from stockade.learn.policy import Policy
 
-#: Policies in the package: `<name>-<rules>.json` and its arrays, checkpoints like any other.
-SHIPPED = Path(__file__).parent / "weights"
 #: `builtin:NAME` is always the baseline or shipped policy, never a run.
 BUILTIN = "builtin:"
 
@@ -105,16 +102,6 @@ def one_torch_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def shipped_names() -> list[str]:
-    """Policies that ship with the package."""
-    return sorted({path.stem.rsplit("-", 1)[0] for path in SHIPPED.glob("*.json")})
-
-
-def builtin_names() -> list[str]:
-    """Names that no run may have: baselines, their aliases, and shipped policies."""
-    return [*BASELINES, *ALIASES, *shipped_names()]
-
-
 def load(
     name: str | Path, runs: Path | str = "runs", *, greedy: bool = True, last: bool = False, rules: str = "current"
 ) -> Defender:
@@ -146,7 +133,7 @@ def load(
         from stockade.learn.checkpoint import load as load_checkpoint
         from stockade.learn.policy import Architecture, Policy
     except ModuleNotFoundError as error:
-        raise needs_training_packages(error) from error
+        raise missing_package(error) from error
 
     shipped = SHIPPED / f"{builtin}-{rules}"
     checkpoint = load_checkpoint(shipped) if builtin in shipped_names() else _find(name, runs, last)
@@ -186,7 +173,6 @@ def _find(name: str, runs: Path, last: bool) -> Checkpoint:
         if folder.suffix == ".json" and folder.is_file():
             return load_checkpoint(folder.with_suffix(""))
     runs_there = [path.name for path in runs.iterdir() if _is_run(path)] if runs.is_dir() else []
-    near = difflib.get_close_matches(name, [*builtin_names(), *runs_there], 1)
-    meant = f"; did you mean {near[0]}?" if near else ""
-    raise InputError(f"{name!r} is neither a baseline nor shipped ({', '.join([*BASELINES, *shipped_names()])}), nor a "
-                     f"run or search in {runs}, nor the folder of one, nor the file of a policy{meant}")  # fmt: skip
+    near = did_you_mean(name, [*builtin_names(), *runs_there])
+    raise InputError(f"{name!r} is neither a baseline nor shipped ({', '.join([*BASELINES, *shipped_names()])}), nor "
+                     f"a run or search in {runs}, nor the folder of one, nor the file of a policy.{near}")  # fmt: skip

@@ -15,9 +15,11 @@ import numpy as np
 import tyro
 
 import stockade
+from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights
 from stockade.cage2.history import MemoryObservation
 from stockade.cage2.vector import NativeVectorEnv
 from stockade.errors import InputError
+from stockade.learn.config import require
 from stockade.learn.leaderboard import CELLS, HORIZONS, REDS
 from stockade.learn.players import Player, as_player, find_player
 from stockade.learn.results import CellResult, EvaluateResult, Section, progress_bar
@@ -29,15 +31,16 @@ _STREAM = ("mt", "words", "next", "blocks")
 
 
 def play(
-    policy: Any, red: str, horizon: int, episodes: int, seed: int, rules: str = "current", chance: str = "fast"
-) -> np.ndarray:
+    policy: Any, red: str, horizon: int, episodes: int, seed: int, rules: str = "current", chance: str = "fast",
+    reward: RewardWeights = CHALLENGE_REWARD,
+) -> np.ndarray:  # fmt: skip
     """Returns (episodes,) of episodes with the seeds seed, seed + 1, ...: all at once if the policy can."""
     player, generator = as_player(policy), np.random.default_rng([seed, 1])
     if not player.parallel:
-        env = stockade.make(red, horizon, rules, chance, obs=player.obs, info=False)
+        env = stockade.make(red, horizon, rules, chance, obs=player.obs, reward=reward, info=False)
         return play_one_by_one(player, env, list(range(seed, seed + episodes)), generator)
     with NativeVectorEnv(
-        episodes, red, horizon, rules, chance, obs=player.obs, autoreset_mode="disabled", copy=False
+        episodes, red, horizon, rules, chance, obs=player.obs, reward=reward, autoreset_mode="disabled", copy=False
     ) as envs:
         obs, _ = envs.reset(seed=seed)
         returns = np.zeros(episodes)
@@ -127,8 +130,8 @@ class EvaluateConfig:
 
     def __post_init__(self) -> None:
         """Refuse what could not work, before any work."""
-        if self.episodes < 1 or self.seed < 0:
-            raise InputError("--episodes must be at least 1, and --seed 0 or more")
+        require(self.episodes >= 1, "episodes", self.episodes, "must be at least 1")
+        require(self.seed >= 0, "seed", self.seed, "must be 0 or more")
         if self.official_order and self.chance != "cyborg":
             raise InputError("--official-order needs --chance cyborg: the order matters to the reference's stream only")
 

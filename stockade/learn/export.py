@@ -1,6 +1,6 @@
 """`stockade export`: the policy of a run as two small files that `stockade.learn.load` takes anywhere.
 
-run -> its best checkpoint -> weights (safetensors) and card (JSON: what it sees, how it plays, how it was trained)
+run -> its best checkpoint -> weights (safetensors) and card (JSON: what it sees, how it was trained)
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ class ExportConfig:
     """A run's name or folder."""
     to: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
     """Writes FILE.json and its file of weights; `stockade evaluate FILE.json` plays it."""
-    greedy: bool = True
-    """The policy plays its likeliest action unless asked otherwise; with --no-greedy it samples."""
     last: bool = False
     """Take the last checkpoint instead of the best."""
     runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs")
@@ -50,7 +48,6 @@ class ExportConfig:
             "obs": rest["obs"],
             "context_rules": rest.get("context_rules", rest.get("told_rules", False)),
             "architecture": rest["architecture"],
-            "greedy": self.greedy,
             "trained": {
                 "settings": json.loads((folder / "config.json").read_text()),
                 **{name: rest[name] for name in ("episodes", "steps", "seconds")},

@@ -11,7 +11,6 @@ name, object or class -> as_player -> begin(n) -> act(observations (n, size)) ->
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import json
@@ -30,7 +29,7 @@ from stockade.cage2.actions import N_ACTIONS
 from stockade.cage2.config import OBSERVATIONS
 from stockade.cage2.history import MEMORY_SIZE
 from stockade.cage2.state import OBS_SIZE
-from stockade.errors import InputError
+from stockade.errors import InputError, did_you_mean, missing_package
 from stockade.learn.agents import Agent, load
 
 _FORMS = "act(observations), get_action(observation, action_space) or predict(observations)"
@@ -78,8 +77,8 @@ class Player:
             actions = np.asarray(self._ask(observations.copy(), generator))  # a copy: it may keep or change it
         n = len(observations)
         if actions.shape != (n,) or not np.issubdtype(actions.dtype, np.integer):
-            raise PolicyError(f"{method}() of the policy {self.name} must give {n} whole numbers, shape ({n},); it gave "
-                              f"{actions.dtype} of shape {actions.shape}")  # fmt: skip
+            raise PolicyError(f"{method}() of the policy {self.name} must give {n} whole numbers, shape ({n},); it "
+                              f"gave {actions.dtype} of shape {actions.shape}")  # fmt: skip
         wrong = np.flatnonzero((actions < 0) | (actions >= N_ACTIONS))
         if len(wrong):
             raise PolicyError(f"{method}() of the policy {self.name} chose action {actions[wrong[0]]} in episode "
@@ -171,7 +170,7 @@ def as_player(policy: Any, name: str | None = None, greedy: bool = True) -> Play
     """
     if isinstance(policy, Player):
         return policy
-    name = name or getattr(policy, "name", None) or getattr(policy, "__name__", type(policy).__name__)
+    name = str(name or getattr(policy, "name", None) or getattr(policy, "__name__", type(policy).__name__))
     if isinstance(policy, type):
         policy = _called(policy, name)
     if hasattr(policy, "act"):
@@ -209,8 +208,7 @@ def _imported(module: str, attribute: str) -> Any:
     except Exception as error:
         raise InputError(f"{name}: the module cannot be imported: {type(error).__name__}: {error}") from error
     if not hasattr(found, attribute):
-        near = difflib.get_close_matches(attribute, dir(found), 1)
-        raise InputError(f"{name}: {module} has no {attribute!r}" + (f"; did you mean {near[0]}?" if near else ""))
+        raise InputError(f"{name}: {module} has no {attribute!r}.{did_you_mean(attribute, dir(found))}")
     thing = getattr(found, attribute)
     is_policy = not isinstance(thing, type) and any(hasattr(thing, m) for m in ("act", "get_action", "predict"))
     return thing if is_policy or not callable(thing) else _called(thing, name)
@@ -236,7 +234,7 @@ def _load_sb3(path: Path) -> Any:
     try:
         import stable_baselines3
     except ModuleNotFoundError as error:
-        raise InputError(f"{path} needs Stable-Baselines3: pip install 'stockade[sb3]'") from error
+        raise missing_package(error) from error
     try:
         with zipfile.ZipFile(path) as file:
             settings = json.loads(file.read("data"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -85,6 +86,11 @@ class CellResult:
         return cls(red, horizon, n, *figures, tuple(np.round(returns, 1).tolist()))
 
 
+def total_interval(cells: Sequence[CellResult]) -> float:
+    """Half width of the 95% interval of a sum of cells: they are independent."""
+    return math.sqrt(sum(cell.interval**2 for cell in cells))
+
+
 @dataclass(frozen=True)
 class Section:
     """Something else that was measured of a policy: its table, and its entries in `to_dict()`."""
@@ -115,8 +121,8 @@ class EvaluateResult(Shown):
 
     @property
     def interval(self) -> float:
-        """Half width of the 95% interval of the total: cells are independent."""
-        return math.sqrt(sum(cell.interval**2 for cell in self.cells))
+        """Half width of the 95% interval of the total."""
+        return total_interval(self.cells)
 
     def __repr__(self) -> str:
         """The score in one line."""
@@ -202,7 +208,7 @@ class TrainResult(Shown):
         columns = "episodes", "seconds", "return_mean", "return_window", "entropy", "explained_variance", "validation"
         shown = [name for name in columns if np.isfinite(self.metrics[name]).any() or name == "return_window"]
         n = len(self.metrics["episodes"])
-        moments = np.unique(np.linspace(0, n - 1, min(n, 10)).astype(int)) if n else []
+        moments = sorted({round(k) for k in np.linspace(0, n - 1, min(n, 10))})
         rows = [[_moment(name, float(self.metrics[name][k])) for name in shown] for k in moments]
         return [Table([name.replace("_", " ") for name in shown], rows, repr(self).strip("<>"))]
 
