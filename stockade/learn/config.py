@@ -151,7 +151,10 @@ class TrainConfig:
 
     def run(self) -> int:
         """Train; the exit code is 130 after Ctrl-C and 143 after SIGTERM."""
-        from stockade.learn.train import command  # not before it is needed: brings Torch along
+        from stockade.cage2.prepare import prepare
+
+        prepare(None)  # before the slow import of Torch: a first compilation says at once what it is
+        from stockade.learn.train import command
 
         return command(self)
 
