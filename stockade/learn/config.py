@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights
-from stockade.errors import InputError, SettingError, missing_package
+from stockade.errors import InputError, SettingError
 
 #: For flags without a default: tyro would show `(default: None)`.
 OPTIONAL = tyro.conf.arg(help_behavior_hint="")
@@ -188,6 +188,3 @@ def require(fine: bool, name: str, value: object, problem: str) -> None:
     """Refuse a setting unless it is fine."""
     if not fine:
         raise SettingError(name, value, problem)
-
-
-needs_training_packages = missing_package
