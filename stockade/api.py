@@ -36,7 +36,8 @@ def load(
         >>> agent.predict(envs.reset(seed=0)[0])
         (array([0, 0, 0]), None)
     """
-    from stockade.learn.agents import BUILTIN, builtin_names, load
+    from stockade.learn.agents import BUILTIN, load
+    from stockade.learn.files import builtin_names
 
     if str(name).removeprefix(BUILTIN) not in builtin_names():
         from stockade.workflow.policies import find_search, load_search

@@ -104,7 +104,7 @@ class SearchConfig:
     margin: Annotated[float | None, OPTIONAL] = None
     """Orders whose values differ by less count as equal. Default: the larger of 0.3 points and 3%."""
     certify: int = 0
-    """Train the leading order and its best rival alone, from scratch, with so many seeds each, to confirm the verdict."""
+    """Confirm the verdict: train the leader and its best rival alone, from scratch, with so many seeds each."""
     rules: Literal["current", "leaderboard"] = "current"
     """Rule set."""
     obs: Literal["bits", "memory"] = "memory"

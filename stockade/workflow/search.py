@@ -1,6 +1,6 @@
 """`stockade search`: from settings to a verdict, through interruptions.
 
-settings -> folder -> training (together.py or separate.py) -> Outcome -> answer (summary.py) -> verdict, table, pictures
+settings -> folder -> training (together.py or separate.py) -> Outcome -> answer (summary.py) -> verdict, pictures
 
 runs/NAME/  config.json  checkpoints/ or state.json  policies/  summary.json  pictures/
 """

@@ -4,8 +4,8 @@ actions -> forbidden fixes become Sleep (a lost step) -> world -> observation an
 
 A fix (Remove or Restore) of a host is forbidden while red holds a host that stands earlier in the order. Who says what
 red holds: the `truth`, or `observed`, what blue's own observation calls compromised (user or privileged). While nothing
-is held, every fix is allowed. After a forbidden fix the agent sees what it would see had it chosen Sleep, its own history
-included; nothing tells it of the refusal.
+is held, every fix is allowed. After a forbidden fix the agent sees what it would see had it chosen Sleep, its own
+history included; nothing tells it of the refusal.
 """
 
 from __future__ import annotations

@@ -143,7 +143,8 @@ def _equal_orders(order: Ranking, outcome: Outcome) -> list[str]:
     """All orders of its class, itself included; of single hosts they are too many to list."""
     if outcome.units.kind == "hosts":
         return []
-    return [describe(other) for other in members_of(order, outcome.matters)]
+    units = [element for element in order if isinstance(element, int)]  # all of them: orders of types have no groups
+    return [describe(other) for other in members_of(units, outcome.matters)]
 
 
 def _table(config: SearchConfig, outcome: Outcome, verdict: Verdict) -> Table:
