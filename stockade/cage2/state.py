@@ -79,7 +79,6 @@ WORLD = np.dtype(
         ("red_contact", np.int8),  # host that red made connections to, how many, to which ports
         ("red_connections", np.int16),
         ("red_touched", np.int16),
-        ("reward", np.int32),  # tenths
         # the episode
         ("time", np.int32),
         ("over", np.uint8),

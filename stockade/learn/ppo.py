@@ -328,8 +328,7 @@ class PPO:
         """Go on where `state` was taken. Environments that cannot be put back begin new episodes."""
         if Architecture.from_json(rest["architecture"]) != self.policy.architecture:
             raise ValueError("the checkpoint is of another network; take the settings that it was trained with")
-        prefix = "policy."
-        self.policy.load_weights({k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)})
+        self.policy.load_weights(arrays, prefix="policy.")
         adam = self._adam.state[self.policy.flat]
         for name, tensor in adam.items():
             tensor.copy_(torch.from_numpy(arrays[f"adam.{name}"]).view(tensor.shape))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import signal
 import sys
-import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,12 @@ from stockade.learn.train import StopSignals
 from stockade.text import duration
 from stockade.workflow.board import Board
 from stockade.workflow.config import SearchConfig
+from stockade.workflow.hosts import HostOrders, finer, propose
 from stockade.workflow.orders import ORDERS, Order, hosts_red_can_hold, representative, restricted
 from stockade.workflow.store import SearchFolder
 from stockade.workflow.summary import Answer, Outcome, answer
-from stockade.workflow.together import TogetherTraining
-from stockade.workflow.units import FREE, UNITS
+from stockade.workflow.together import JUDGE_SEED, AllOrders, TogetherTraining
+from stockade.workflow.units import FREE, TYPES, UNITS, Ranking
 
 _OF_A_SESSION = ("plots", "json", "engine", "address", "num_cpus_per_workflow")
 """Settings that a resumed search takes from the command line: where and how, not what."""
@@ -115,19 +116,14 @@ def _open(config: SearchConfig) -> tuple[SearchConfig, SearchFolder]:
 
 # ------------------------------------------------------------------------------------------------- all orders together
 def _together(config: SearchConfig, folder: SearchFolder) -> SearchResult:
-    units = UNITS[config.units]
-    matters = units.matters(_held(config))
-    if config.units == "hosts":
-        from stockade.workflow.hosts import search_hosts
-
-        return search_hosts(config, folder, matters)
-    orders = _one_of_each_class(matters) if config.classes else list(ORDERS)
-    labels = [units.describe(order, matters) for order in [*orders, FREE]]
-    begin = time.monotonic()
-    checkpoints = CheckpointFolder(folder.path / "checkpoints", keep=2)
-    training = TogetherTraining(config, [*orders, FREE], checkpoints, config.budget)
+    units, held = UNITS[config.units], _held(config)
+    types = _one_of_each_class(TYPES.matters(held)) if config.classes else list(ORDERS)
+    plan = AllOrders(config, [*types, FREE]) if config.units == "types" else HostOrders(config, held, types)
+    training = TogetherTraining(config, plan, CheckpointFolder(folder.path / "checkpoints", keep=2))
     if training.training.episodes:
         print(f"continuing {folder.path} after {training.training.episodes:,} episodes", flush=True)
+    labels = [TYPES.describe(order, TYPES.matters(held)) for order in [*types, FREE]]
+    labels += ["best order of hosts"] if isinstance(plan, HostOrders) else []
     board = Board(labels, training.last_goal, training.training.episodes)
     try:
         with StopSignals() as stop:
@@ -136,17 +132,35 @@ def _together(config: SearchConfig, folder: SearchFolder) -> SearchResult:
             if not whole:
                 assert stop.received is not None
                 return _interrupted(folder, training.training.episodes, stop.received)
-            print(f"judging every order by {config.judged_episodes:,} greedy episodes ...", flush=True)
-            returns, sd = training.judge(), training.training_sd()
-        save_policy(folder.path, training, orders)
-        outcome = Outcome(
-            units, matters, tuple(orders), returns[:, :-1], sd[:, :-1], training.episodes_by_order[:-1],
-            returns[:, -1], sd[:, -1], training.curves.to_json(), _why(training),
-            time.monotonic() - begin + training.seconds_before, total=len(orders),
-        )  # fmt: skip
+            outcome = _measure(config, training, plan, units.matters(held))
+            save_policy(folder.path, training, outcome.orders)
     finally:
         training.close()
     return finish(config, folder, outcome)
+
+
+def _measure(
+    config: SearchConfig, training: TogetherTraining, plan: AllOrders | HostOrders, matters: np.ndarray
+) -> Outcome:
+    """The values of all orders of types, the free agent, and with --units hosts the best orders of hosts."""
+    references = len(plan.orders)
+    finalists = []
+    if isinstance(plan, HostOrders):
+        print("GP-UCB proposes orders of hosts; greedy episodes measure them ...", flush=True)
+        finalists = propose(training.training, plan)
+    print(f"judging every order by {config.judged_episodes:,} greedy episodes ...", flush=True)
+    chosen = [*range(references - 1), *finalists, references - 1]  # the free agent is the last
+    returns = training.training.returns(config.judged_episodes, JUDGE_SEED, chosen)
+    moved = training.training_sd()[:, :references]
+    sd = np.concatenate([moved[:, :-1], np.repeat(moved.mean(axis=1, keepdims=True), len(finalists), axis=1)], axis=1)
+    episodes = np.zeros(len(training.training.orders), np.int64)
+    episodes[: len(training.episodes_by_order)] = training.episodes_by_order
+    orders = tuple(training.training.orders[k] for k in chosen[:-1])
+    return Outcome(
+        training.units, matters, orders, returns[:, :-1], sd, episodes[chosen[:-1]], returns[:, -1], moved[:, -1],
+        training.curves.to_json(), _why(training), training.seconds(), total=0 if finalists else len(orders),
+        extra=finer(returns, references - 1, config.goal) if finalists else {},
+    )  # fmt: skip
 
 
 def _held(config: SearchConfig) -> np.ndarray:
@@ -183,7 +197,7 @@ def _interrupted(folder: SearchFolder, episodes: int, number: int) -> SearchResu
     return SearchResult(folder.path, None, number)
 
 
-def save_policy(folder: Path, training: TogetherTraining, orders: list[Order]) -> None:
+def save_policy(folder: Path, training: TogetherTraining, orders: Sequence[Ranking]) -> None:
     """The policy for all orders as a checkpoint that can be played anywhere; `best` is set by `finish`."""
     policy, config = training.training.policy, training.config
     arrays = {f"policy.{name}": weights for name, weights in policy.save_weights().items()}

@@ -20,7 +20,7 @@ from gymnasium.vector import VectorEnv
 from stockade.cage2.actions import SLEEP
 from stockade.cage2.scenario import FOOTHOLD, N_HOSTS
 from stockade.learn.mixture import restore_worlds, save_worlds
-from stockade.workflow.compliance import FIXED_HOST, NOT_A_FIX, compiled_with_tables
+from stockade.workflow.compliance import FIXED_HOST, NOT_A_FIX, entry_point
 
 Judge = Literal["truth", "observed"]
 
@@ -47,7 +47,7 @@ class Played:
         return cls(*(np.concatenate([e, *(getattr(p, n) for p in parts)]) for n, e in zip(names, none, strict=True)))
 
 
-@compiled_with_tables
+@entry_point
 def _refuse(
     held: Any, actions: Any, dead: Any, order: Any, places: Any, allowed: Any, fixes: Any, refused: Any
 ) -> None:

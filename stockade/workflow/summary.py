@@ -15,9 +15,9 @@ import numpy as np
 import stockade
 from stockade.text import Table, fixed, interval
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.orders import ORDERS, Order, describe, members_of
+from stockade.workflow.orders import ORDERS, describe, members_of
 from stockade.workflow.posterior import Measured
-from stockade.workflow.units import Units
+from stockade.workflow.units import Ranking, Units
 from stockade.workflow.verdict import Verdict, judge, verdict_lines
 
 
@@ -40,7 +40,7 @@ class Outcome:
 
     units: Units
     matters: np.ndarray
-    orders: tuple[Order, ...]
+    orders: tuple[Ranking, ...]
     returns: np.ndarray
     training_sd: np.ndarray
     episodes: np.ndarray
@@ -61,10 +61,10 @@ class Outcome:
         """For the verdict."""
         names = [self.units.names[u] for u in np.flatnonzero(self.matters)]
         pairs = tuple(itertools.combinations(names, 2))
-        rank = [{self.units.names[u]: place for place, u in enumerate(order)} for order in self.orders]
-        precedes = np.array([[r[a] < r[b] for a, b in pairs] for r in rank], np.bool_)
+        ranks = [dict(zip(self.units.names, self.units.ranks(order), strict=True)) for order in self.orders]
+        precedes = np.array([[r[a] < r[b] for a, b in pairs] for r in ranks], np.bool_)
         return Measured(
-            tuple(self.labels()), tuple(attackers), pairs, self.returns, precedes.reshape(len(rank), len(pairs)),
+            tuple(self.labels()), tuple(attackers), pairs, self.returns, precedes.reshape(len(ranks), len(pairs)),
             self.training_sd, self.free_returns, self.free_sd,
         )  # fmt: skip
 
@@ -94,6 +94,10 @@ def answer(config: SearchConfig, outcome: Outcome) -> Answer:
         verdicts, tried=(tried, counts[0] or tried), total=(total, counts[1]),
         next_step=f"stockade search --resume SEARCH --total-episodes {2 * config.budget}",
     )  # fmt: skip
+    if "finer_order" in outcome.extra:
+        gain = outcome.extra["finer_order"]
+        compared = f"{gain['gain']:+.2f} points ({gain['low']:+.2f} to {gain['high']:+.2f})"
+        lines.insert(0, f"The best order of single hosts against the best of types: {compared}.")
     labels = outcome.labels()
     return Answer(verdicts, tuple(lines), _table(config, outcome, verdict), {
         "stockade": stockade.__version__,
@@ -132,7 +136,7 @@ def _ranked(verdict: Verdict) -> list[tuple[int, Any]]:
     return sorted(enumerate(verdict.orders), key=lambda pair: -pair[1].value)
 
 
-def _equal_orders(order: Order, outcome: Outcome) -> list[str]:
+def _equal_orders(order: Ranking, outcome: Outcome) -> list[str]:
     """All orders of its class, itself included; of single hosts they are too many to list."""
     if outcome.units.kind == "hosts":
         return []
