@@ -16,7 +16,7 @@ from stockade.errors import InputError, missing_package
 from stockade.text import fixed, plural
 
 MAX_ORDERS, MAX_LINES, MAX_PRECEDENCES = 30, 60, 12  # rows of the pictures; lines of the labels of orders
-FREE = "no order"  # name of the agent without an order in the curves
+FREE, LEADER = "no order", "best order of hosts"  # names of curves: the agent without an order, each round's best
 WIDTH, DPI = 7.5, 120  # inches and dots per inch: 900 pixels
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # safe for the colour-blind
 _BLUE, _PALE_BLUE, _GREY, _PALE_GREY, _DARK = _COLOURS[0], "#8fbbd9", "#9aa1a9", "#c3c8ce", "#333333"
@@ -167,7 +167,7 @@ def _learning(found: _Found, figure: Any) -> None:
     axes = figure.subplots()
     axes.grid(axis="y")
     marker = {"marker": "o", "ms": 2} if len(found.episodes) <= 30 else {}
-    best = [name for name in found.best if name in found.curves]
+    best = [name for name in (*found.best, LEADER) if name in found.curves]
     more, others = best[len(_COLOURS) :], [name for name in found.curves if name not in (*best, FREE)]
     groups = [([name], _wrapped(name), colour, 1.6) for name, colour in zip(best, _COLOURS, strict=False)]
     groups.append((more, f"others of the winning set ({len(more)})", _PALE_BLUE, 1.0))
