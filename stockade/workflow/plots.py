@@ -16,17 +16,15 @@ from stockade.errors import InputError, missing_package
 from stockade.text import fixed, plural
 
 MAX_ORDERS, MAX_LINES, MAX_PRECEDENCES = 30, 60, 12  # rows of the pictures; lines of the labels of orders
-FREE = "no order"  # name of the agent without an order in the curves
+FREE, LEADER = "no order", "best order of hosts"  # names of curves: the agent without an order, each round's best
 WIDTH, DPI = 7.5, 120  # inches and dots per inch: 900 pixels
-# Colours of Okabe and Ito, which are safe for the colour-blind.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # safe for the colour-blind
 _BLUE, _PALE_BLUE, _GREY, _PALE_GREY, _DARK = _COLOURS[0], "#8fbbd9", "#9aa1a9", "#c3c8ce", "#333333"
 _BAND = {"color": "#E69F00", "alpha": 0.3, "lw": 0}
-_INTERVAL = "reward per episode, 95% interval"
-_STYLE = {
-    "font.size": 9, "figure.titlesize": 10, "legend.fontsize": 8.5, "legend.frameon": False, "axes.unicode_minus": False,
-    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.grid.axis": "x",
-    "axes.axisbelow": True, "grid.color": "#e6e8eb", "grid.linewidth": 0.6, "text.parse_math": False,
+_STYLE: dict[Any, Any] = {
+    "font.size": 9, "figure.titlesize": 10, "legend.fontsize": 8.5, "legend.frameon": False, "text.parse_math": False,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.unicode_minus": False, "axes.axisbelow": True,
+    "axes.grid": True, "axes.grid.axis": "x", "grid.color": "#e6e8eb", "grid.linewidth": 0.6,
     "svg.fonttype": "none", "svg.hashsalt": "stockade",  # text stays text; the same summary gives the same bytes
 }  # fmt: skip
 
@@ -62,8 +60,9 @@ def draw_search(folder: Path) -> list[Path]:
                     continue
                 canvas = FigureCanvasAgg(figure)  # `savefig` would draw everything twice
                 canvas.draw()
-                picture = Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3].copy())
-                picture.quantize(128).save(path)  # with a palette a third of the size
+                Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3]).quantize(128).save(
+                    path
+                )  # a third of the size
                 figure.set_layout_engine("none")  # the layout is settled
                 FigureCanvasSVG(figure).print_svg(path.with_suffix(".svg"), metadata={"Date": None})
             files.append(path)
@@ -74,7 +73,7 @@ def draw_search(folder: Path) -> list[Path]:
 
 # ------------------------------------------------------------------------------------------------------- what is drawn
 class _Row(NamedTuple):
-    """An order or a precedence: value with 95% interval; strong: in the winning set, or an interval above 0."""
+    """An order or a precedence, with its 95% interval. strong: in the winning set, or an interval above 0."""
 
     label: str
     strong: bool
@@ -108,11 +107,8 @@ def _read(path: Path) -> _Found:
     """Of summary.json; an InputError says why nothing can be drawn."""
     try:
         return _parse(json.loads(path.read_text()))
-    except FileNotFoundError as error:
-        raise InputError(f"{path} does not exist: pictures can be drawn once a search is finished") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        problem = f"{type(error).__name__}: {error}"
-        raise InputError(f"{path} is damaged or of another version, nothing can be drawn ({problem})") from error
+        raise InputError(f"no finished search: {path} is missing, damaged or of another version ({error!r})") from error
 
 
 def _parse(summary: dict[str, Any]) -> _Found:
@@ -134,11 +130,9 @@ def _parse(summary: dict[str, Any]) -> _Found:
     values = np.array(curves.get("values") or np.empty((0, 1, len(curves["orders"]))), float)
     values = values.min(axis=1) if worst else values.mean(axis=1)  # over the attackers
     return _Found(
-        f"{settings['horizon']} steps, {goal} {reds}", float(summary["margin"]), best,
-        None if free is None else float(free["value"]), sorted(orders, key=lambda row: -row.value),
-        sorted(precedences, key=lambda row: -abs(row.value)),
-        np.array(curves.get("episodes", ()), float).reshape(len(values)),
-        dict(zip(curves["orders"], values.T, strict=True)),
+        f"{settings['horizon']} steps, {goal} {reds}", float(summary["margin"]), best, free and float(free["value"]),
+        sorted(orders, key=lambda row: -row.value), sorted(precedences, key=lambda row: -abs(row.value)),
+        np.reshape(curves.get("episodes", ()), len(values)), dict(zip(curves["orders"], values.T, strict=True)),
     )  # fmt: skip
 
 
@@ -151,12 +145,11 @@ def _values(found: _Found, figure: Any) -> None:
     count = plural(len(rows), "order") if len(rows) == len(found.orders) else f"best {len(rows)} of {len(found.orders)}"
     _begin(figure, len(rows) * (0.15 * lines + 0.1), f"Value of each repair order: {found.world} ({count})")
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(5, 1))
-    top = rows[0].value
-    left.axvspan(top - found.margin, top, label=f"within {found.margin:.2g} of the best", **_BAND)
+    left.axvspan(rows[0].value - found.margin, rows[0].value, label=f"within {found.margin:.2g} of the best", **_BAND)
     if found.free is not None:
         left.axvline(found.free, color=_DARK, ls="--", lw=1.1, label=f"{FREE} ({fixed(found.free, 1)})")
     _rows(left, rows, labels[: len(rows)], ("winning set", "other orders"))
-    left.set_xlabel(_INTERVAL)
+    left.set_xlabel("reward per episode, 95% interval")
     chances = [row.p_best for row in rows]
     bars = right.barh(range(len(rows)), chances, 0.6, color=[_BLUE if row.strong else _GREY for row in rows])
     right.bar_label(bars, [fixed(p) if p >= 0.005 else "" for p in chances], padding=3, fontsize=8)
@@ -174,13 +167,12 @@ def _learning(found: _Found, figure: Any) -> None:
     axes = figure.subplots()
     axes.grid(axis="y")
     marker = {"marker": "o", "ms": 2} if len(found.episodes) <= 30 else {}
-    best = [name for name in found.best if name in found.curves]
-    named, more = best[: len(_COLOURS)], best[len(_COLOURS) :]
-    others = [name for name in found.curves if name not in (*best, FREE)]
-    groups = [([name], _wrapped(name), colour, 1.6) for name, colour in zip(named, _COLOURS, strict=False)]
-    groups += [(more, f"others of the winning set ({len(more)})", _PALE_BLUE, 1.0)]
-    groups += [(others, f"other orders ({len(others)})", _PALE_GREY, 0.9)]
-    groups += [([FREE] if FREE in found.curves else [], FREE, _DARK, 1.3)]
+    best = [name for name in (*found.best, LEADER) if name in found.curves]
+    more, others = best[len(_COLOURS) :], [name for name in found.curves if name not in (*best, FREE)]
+    groups = [([name], _wrapped(name), colour, 1.6) for name, colour in zip(best, _COLOURS, strict=False)]
+    groups.append((more, f"others of the winning set ({len(more)})", _PALE_BLUE, 1.0))
+    groups.append((others, f"other orders ({len(others)})", _PALE_GREY, 0.9))
+    groups.append(([name for name in found.curves if name == FREE], FREE, _DARK, 1.3))
     for names, label, colour, width in groups:
         style = marker | {"color": colour, "lw": width, "zorder": 1 + width, "ls": "--" if label == FREE else "-"}
         for k, name in enumerate(names):
@@ -191,7 +183,7 @@ def _learning(found: _Found, figure: Any) -> None:
     axes.set(xlim=(0, None), ylim=(low - space, high + space), ylabel="reward per episode")
     cut = f"; values below {fixed(low - space, 1)} are not shown" if np.nanmin(every) < low - space else ""
     axes.set_xlabel(f"training episodes of all orders{cut}")
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     _legend(figure, axes)
 
 
@@ -206,7 +198,7 @@ def _precedences(found: _Found, figure: Any) -> None:
     axes.axvspan(-found.margin, found.margin, label=f"within the margin of {found.margin:.2g}", **_BAND)
     axes.axvline(0, color=_DARK, lw=1)
     _rows(axes, rows, [row.label for row in rows], ("interval above 0", "interval contains 0"))
-    axes.set_xlabel(f"difference in {_INTERVAL}")
+    axes.set_xlabel("difference in reward per episode, 95% interval")
     _legend(figure, axes)
 
 
@@ -222,12 +214,10 @@ def _rows(axes: Any, rows: list[_Row], labels: list[str], groups: tuple[str, str
     for strong, colour, face, group in ((True, _BLUE, _BLUE, groups[0]), (False, _GREY, "white", groups[1])):
         places = [k for k, row in enumerate(rows) if row.strong == strong]
         if places:
-            axes.hlines(places, [rows[k].low for k in places], [rows[k].high for k in places], color=colour, lw=1.8)
-            axes.plot(
-                [rows[k].value for k in places], places, "o", color=colour, mfc=face, ms=5.5, mew=1.5, label=group
-            )
-    axes.set_yticks(range(len(rows)), labels)
-    axes.set_ylim(len(rows) - 0.4, -0.6)
+            x, low, high = np.array([rows[k][2:5] for k in places]).T
+            axes.hlines(places, low, high, color=colour, lw=1.8)
+            axes.plot(x, places, "o", color=colour, mfc=face, ms=5.5, mew=1.5, label=group)
+    axes.set(yticks=range(len(rows)), yticklabels=labels, ylim=(len(rows) - 0.4, -0.6))
 
 
 def _legend(figure: Any, axes: Any) -> None:

@@ -106,8 +106,8 @@ def _open(config: SearchConfig) -> tuple[SearchConfig, SearchFolder]:
     own = folder.read_config()
     asked = config.total_episodes
     if asked is not None and asked < own.budget:
-        raise SettingError("total_episodes", asked, f"is less than the {own.budget:,} of {folder.path}; a search can be "
-                           "extended, not shortened")  # fmt: skip
+        raise SettingError("total_episodes", asked, f"is less than the {own.budget:,} of {folder.path}: a search can "
+                           "only be extended")  # fmt: skip
     session = {name: getattr(config, name) for name in _OF_A_SESSION}
     if asked is not None and asked > own.budget:
         extended = replace(own, total_episodes=asked)
@@ -158,9 +158,13 @@ def _measure(
     episodes = np.zeros(len(training.training.orders), np.int64)
     episodes[: len(training.episodes_by_order)] = training.episodes_by_order
     orders = tuple(training.training.orders[k] for k in chosen[:-1])
+    curves = training.curves.to_json()
+    if isinstance(plan, HostOrders):  # its curves end with the leader of each round in place of the finalists
+        types = [training.units.describe(order, matters) for order in orders[: references - 1]]
+        curves["orders"] = [*types, "no order", "best order of hosts"]
     return Outcome(
         training.units, matters, orders, returns[:, :-1], sd, episodes[chosen[:-1]], returns[:, -1], moved[:, -1],
-        (POLICY,) * len(orders), training.curves.to_json(), _why(training), training.seconds(), total=0 if finalists else len(orders),
+        (POLICY,) * len(orders), curves, _why(training), training.seconds(), total=0 if finalists else len(orders),
         extra=finer(returns, references - 1, config.goal) if finalists else {},
     )  # fmt: skip
 

@@ -31,7 +31,8 @@ class Outcome:
         returns: (attackers, K, episodes) greedy returns on common seeds. training_sd: (attackers, K).
         episodes: (K,) that each was trained for.
         free_returns: (attackers, episodes) of the agent without an order, or None. free_sd: (attackers,).
-        curves: {"episodes": [...], "values": [(attackers, K or K + 1) ...]}: values over training.
+        curves: {"episodes": [...], "values": [(attackers, C) ...]}: values over training; also "orders", the C names,
+            if these are not the K orders and, if it was measured, the agent without an order.
         ended: why the training is over. seconds: that it took.
         policies: (K,) file of each order's policy, relative to the folder of the search.
         compliance: (K,) share of fixes that complied; None where it is 1 by construction.
@@ -129,7 +130,7 @@ def answer(config: SearchConfig, outcome: Outcome) -> Answer:
         "matters": [name for name, m in zip(outcome.units.names, outcome.matters, strict=True) if m],
         "ended": outcome.ended,
         "seconds": outcome.seconds,
-        "curves": {**outcome.curves, "orders": [*labels, *(["no order"] if outcome.free_returns is not None else [])]},
+        "curves": {"orders": labels + ["no order"] * (outcome.free_returns is not None), **outcome.curves},
         **outcome.extra,
     })  # fmt: skip
 
