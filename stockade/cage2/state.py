@@ -107,7 +107,7 @@ def _initial_world() -> np.ndarray:
 INITIAL = _initial_world()
 
 MT_WORDS = 624
-FIRST_PORT, N_PORTS = 49152, 60000 - 49152
+N_PORTS = 60000 - 49152  #: ephemeral ports
 PORT_WORDS = -(-N_PORTS // 64)
 
 
