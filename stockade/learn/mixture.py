@@ -156,16 +156,7 @@ class MixedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 def make_mixture(cells: Sequence[Cell], n: int) -> NativeVectorEnv | MixedVectorEnv:
     """n native environments on one thread, shared out among the cells."""
     parts = [
-        NativeVectorEnv(
-            count,
-            cell.world.red,
-            cell.world.horizon,
-            cell.world.rules,
-            obs=cell.world.obs,
-            reward=cell.world.reward,
-            copy=False,
-            threads=1,
-        )  # fmt: skip
+        NativeVectorEnv(count, copy=False, threads=1, **vars(cell.world))
         for cell, count in zip(cells, share_out(cells, n), strict=True)
     ]
     return parts[0] if len(parts) == 1 else MixedVectorEnv(parts, [cell.context for cell in cells])
