@@ -13,7 +13,7 @@ from stockade.cage2 import chance, mt19937
 from stockade.cage2.actions import ACTION_KIND, N_ACTIONS, RESTORE
 from stockade.cage2.blue import blue_acts
 from stockade.cage2.green import green_acts
-from stockade.cage2.jit import cached, compiled, source_digest
+from stockade.cage2.jit import KERNEL_SOURCES, cached, compiled
 from stockade.cage2.observe import copy_observation, forget_activity, monitor
 from stockade.cage2.red import red_acts, red_chooses
 from stockade.cage2.scenario import RESTORE_COST, SERVICE_DOWN_COST
@@ -78,60 +78,54 @@ def ledger_of(ledgers, i):
     return ledgers[i]
 
 
-def _entry_points(sources: int):
-    """What Python calls. `sources` makes the cached code depend on every file it was compiled from: see jit.py."""
-
-    @cached
-    def step_batch(worlds, ledgers, initial, settings, actions, obs, rewards, over, begin, end, autoreset):
-        """Step worlds [begin, end). With `autoreset`, a world whose episode was over begins a new one instead."""
-        sources  # noqa: B018
-        for i in range(begin, end):
-            if autoreset and worlds[i].over:
-                reset(worlds, i, ledger_of(ledgers, i), initial, settings[0])
-                rewards[i] = 0.0
-                over[i] = False
-            else:
-                rewards[i] = step(worlds[i], ledger_of(ledgers, i), actions[i], settings[0])
-                over[i] = worlds[i].over
-            copy_observation(worlds[i], obs[i])
-
-    @cached
-    def reset_batch(worlds, ledgers, initial, settings, chosen, obs, begin, end):
-        """Begin an episode in the chosen worlds of [begin, end)."""
-        sources  # noqa: B018
-        for i in range(begin, end):
-            if chosen[i]:
-                reset(worlds, i, ledger_of(ledgers, i), initial, settings[0])
-            copy_observation(worlds[i], obs[i])
-
-    @cached
-    def seed_batch(worlds, ledgers, seeds, seeded, begin, end):
-        """Seed the streams of those worlds of [begin, end) that are marked."""
-        sources  # noqa: B018
-        for i in range(begin, end):
-            if seeded[i]:
-                chance.seed(worlds[i], ledger_of(ledgers, i), seeds[i])
-
-    @cached
-    def peek_batch(ledgers, scratch, peeks, drawn):
-        """Next word of each stream, and how many it has handed out; draws nothing. `scratch` is one ledger to use."""
-        sources  # noqa: B018
-        for i in range(len(ledgers)):
-            drawn[i] = mt19937.words_drawn(ledgers[i])
-            scratch[0] = ledgers[i]
-            peeks[i] = mt19937.next_word(scratch[0])
-
-    @cached
-    def first_invalid(actions):
-        """Index of the first action out of range, or -1."""
-        sources  # noqa: B018
-        for i in range(len(actions)):
-            if actions[i] < 0 or actions[i] >= N_ACTIONS:
-                return i
-        return -1
-
-    return step_batch, reset_batch, seed_batch, peek_batch, first_invalid
+# ------------------------------------------------------------------------------------------------ what Python calls
+entry_point = cached(*KERNEL_SOURCES)
 
 
-step_batch, reset_batch, seed_batch, peek_batch, first_invalid = _entry_points(source_digest())
-__all__ = ["first_invalid", "peek_batch", "reset_batch", "seed_batch", "step_batch"]
+@entry_point
+def step_batch(worlds, ledgers, initial, settings, actions, obs, rewards, over, begin, end, autoreset):
+    """Step worlds [begin, end). With `autoreset`, a world whose episode was over begins a new one instead."""
+    for i in range(begin, end):
+        if autoreset and worlds[i].over:
+            reset(worlds, i, ledger_of(ledgers, i), initial, settings[0])
+            rewards[i] = 0.0
+            over[i] = False
+        else:
+            rewards[i] = step(worlds[i], ledger_of(ledgers, i), actions[i], settings[0])
+            over[i] = worlds[i].over
+        copy_observation(worlds[i], obs[i])
+
+
+@entry_point
+def reset_batch(worlds, ledgers, initial, settings, chosen, obs, begin, end):
+    """Begin an episode in the chosen worlds of [begin, end)."""
+    for i in range(begin, end):
+        if chosen[i]:
+            reset(worlds, i, ledger_of(ledgers, i), initial, settings[0])
+        copy_observation(worlds[i], obs[i])
+
+
+@entry_point
+def seed_batch(worlds, ledgers, seeds, seeded, begin, end):
+    """Seed the streams of those worlds of [begin, end) that are marked."""
+    for i in range(begin, end):
+        if seeded[i]:
+            chance.seed(worlds[i], ledger_of(ledgers, i), seeds[i])
+
+
+@entry_point
+def peek_batch(ledgers, scratch, peeks, drawn):
+    """Next word of each stream, and how many it has handed out; draws nothing. `scratch` is one ledger to use."""
+    for i in range(len(ledgers)):
+        drawn[i] = mt19937.words_drawn(ledgers[i])
+        scratch[0] = ledgers[i]
+        peeks[i] = mt19937.next_word(scratch[0])
+
+
+@entry_point
+def first_invalid(actions):
+    """Index of the first action out of range, or -1."""
+    for i in range(len(actions)):
+        if actions[i] < 0 or actions[i] >= N_ACTIONS:
+            return i
+    return -1

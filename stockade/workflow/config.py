@@ -36,7 +36,7 @@ class AlignmentConfig:
 
 @dataclass(frozen=True)
 class SearchConfig:
-    """Search for the workflow (repair order) that defends best; everything about the search goes to runs/NAME."""
+    """Find the repair order that defends best: by how much, how surely, and whether it matters."""
 
     red_agent: str = "bline"
     """Who attacks: bline, meander, sleep, mix, or the reference's class names B_lineAgent, RedMeanderAgent,

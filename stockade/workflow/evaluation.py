@@ -29,7 +29,7 @@ class Evaluate:
     settings: Annotated[EvaluateConfig, tyro.conf.arg(name="")]
     """What to play."""
     json: JsonFile = None
-    """Write the result, each single return included, to this file too."""
+    """Write the result, each single return included, to this file too; - is standard output."""
 
     def run(self) -> int:
         """Play, print, write."""
