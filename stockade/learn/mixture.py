@@ -167,7 +167,7 @@ def make_mixture(cells: Sequence[Cell], n: int) -> NativeVectorEnv | MixedVector
 # ------------------------------------------------------------------------------------------------- state, for resume
 _SAVED = "worlds", "ledgers", "memory"
 #: How a world lies in memory: checkpoints hold worlds as bytes, which mean nothing in another layout.
-LAYOUT = hashlib.sha256(str(sorted(WORLD.fields.values(), key=lambda f: f[1])).encode()).hexdigest()[:16]
+LAYOUT = hashlib.sha256(str(WORLD).encode()).hexdigest()[:16]
 
 
 def save_worlds(envs: Any) -> dict[str, np.ndarray]:
