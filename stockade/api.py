@@ -24,11 +24,11 @@ def load(
 
     Args:
         name: a baseline (`sleep`, `random`, `react-remove`, `react-restore`, `greedy`), the shipped `champion`, a
-            run's or search's name or folder, or the file of a policy.
+            run's or search's name or folder, or the file of a policy. `builtin:NAME` is never a run.
         runs: folder of all runs.
-        greedy: `act` takes the likeliest action; otherwise it samples.
+        greedy: `act` takes the likeliest action; otherwise it samples. For trained policies only.
         last: use a run's last checkpoint instead of its best.
-        rules: rule set that it will play by, `current` or `leaderboard`.
+        rules: rule set that it will play by: `champion` has one policy for each, others may get it as context.
 
     Example:
         >>> agent = stockade.load("sleep")
