@@ -43,10 +43,10 @@ def variants(base: TrainConfig) -> list[Variant]:
     ppo = base.ppo
     changes: list[tuple[str, dict[str, Any]]] = [
         ("no memory: the 52 bits only", {"obs": "bits"}),
-        ("100-step episodes only", {"horizons": "", "max_steps": 100}),
+        ("100-step episodes only", {"horizons": "", "horizon": 100}),
         ("no action mask", {"action_mask": False}),
-        ("B_line only", {"red_agent": "bline"}),
-        ("equal shares of all worlds", {"red_agent": "bline,meander,sleep", "horizons": "30,50,100"}),
+        ("B_line only", {"red": "bline"}),
+        ("equal shares of all worlds", {"red": "bline,meander,sleep", "horizons": "30,50,100"}),
         ("for the other rules: leaderboard", {"rules": "leaderboard"}),
         ("for both rule sets, told which", {"rules": "both"}),
         ("for both rule sets, not told", {"rules": "both", "tell_rules": False}),

@@ -8,7 +8,7 @@ import numpy as np
 
 from stockade.cage2.kernel import SETTINGS
 from stockade.cage2.state import BLINE, MEANDER, MIX, SLEEPING
-from stockade.errors import InputError
+from stockade.errors import SettingError, did_you_mean
 
 RED_AGENTS = {"bline": BLINE, "meander": MEANDER, "sleep": SLEEPING, "mix": MIX}
 #: The reference's class names are taken too.
@@ -23,7 +23,8 @@ OBSERVATIONS = ("bits", "memory")
 
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
     if not isinstance(value, str) or value not in allowed:
-        raise InputError(f"{name}={value!r} is unknown; take one of {', '.join(map(repr, allowed))}")
+        near = did_you_mean(str(value), allowed)
+        raise SettingError(name, value, f"is unknown; take one of {', '.join(map(repr, allowed))}.{near}")
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,10 @@ class WorldConfig:
         _one_of("green", self.green, GREENS)
         _one_of("obs", self.obs, OBSERVATIONS)
         if isinstance(self.horizon, bool) or not isinstance(self.horizon, (int, np.integer)):
-            raise InputError(f"horizon={self.horizon!r} is not a whole number of steps")
+            raise SettingError("horizon", self.horizon, "is not a whole number of steps")
         object.__setattr__(self, "horizon", int(self.horizon))
         if not 1 <= self.horizon <= MAX_HORIZON:
-            raise InputError(f"horizon={self.horizon} is out of range; take 1 to {MAX_HORIZON} steps")
+            raise SettingError("horizon", self.horizon, f"is out of range; take 1 to {MAX_HORIZON} steps")
 
     def settings(self) -> np.ndarray:
         """The same for the kernel: one row of SETTINGS."""

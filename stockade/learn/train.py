@@ -28,7 +28,7 @@ from stockade.learn.agents import Agent
 from stockade.learn.checkpoint import Checkpoint, CheckpointFolder
 from stockade.learn.config import TrainConfig
 from stockade.learn.evaluate import play
-from stockade.learn.files import new_run_folder, write_durably
+from stockade.learn.files import find_run, new_run_folder, run_session, write_durably
 from stockade.learn.metrics import COLUMNS, WINDOW, Events, MetricsFile, episode_columns
 from stockade.learn.mixture import Cell, make_mixture, read_cells, share_out
 from stockade.learn.policy import Policy
@@ -93,8 +93,8 @@ def make_learner(config: TrainConfig) -> PPO:
 
 def cells_of(config: TrainConfig) -> list[Cell]:
     """The kinds of worlds that a run trains in, checked that its environments can be shared out among them."""
-    horizons = config.horizons or str(config.max_steps)
-    cells = read_cells(config.red_agent, horizons, config.rules, config.obs, has_rules_context(config))
+    horizons = config.horizons or str(config.horizon)
+    cells = read_cells(config.red, horizons, config.rules, config.obs, has_rules_context(config))
     if config.backend != "native" and len(cells) > 1:
         raise InputError(f"several attackers, horizons or rule sets need --backend native, not {config.backend}")
     share_out(cells, config.n_envs // min(config.ppo.shards, config.n_envs))
@@ -113,23 +113,24 @@ def train(config: TrainConfig) -> int:
     else:
         run = find_run(config.resume, config.runs)
         config = read_config(run)
-    learner = make_learner(config)
-    checkpoints = CheckpointFolder(run / "checkpoints", config.keep_checkpoints)
-    window: deque[float] = deque(maxlen=WINDOW)
-    best, seconds = LOWEST, 0.0
-    if checkpoints.numbers():
-        saved = checkpoints.load_last()
-        learner.restore(saved.arrays, saved.rest)
-        window.extend(saved.arrays["window"].tolist())
-        best, seconds = saved.rest["best"], saved.rest["seconds"]
-    try:
-        stopped = _Session(config, run, learner, checkpoints, window, best, seconds).play()
-    finally:
-        learner.close()
+    with run_session(run):
+        learner = make_learner(config)
+        checkpoints = CheckpointFolder(run / "checkpoints", config.keep_checkpoints)
+        window: deque[float] = deque(maxlen=WINDOW)
+        best, seconds = LOWEST, 0.0
+        if checkpoints.numbers():
+            saved = checkpoints.load_last()
+            learner.restore(saved.arrays, saved.rest)
+            window.extend(saved.arrays["window"].tolist())
+            best, seconds = saved.rest["best"], saved.rest["seconds"]
+        try:
+            stopped = _Session(config, run, learner, checkpoints, window, best, seconds).play()
+        finally:
+            learner.close()
     if stopped is None:
         return 0
     name = signal.Signals(stopped).name
-    print(f"stopped by {name} after {learner.episodes} episodes; go on with: stockade train --resume {run}",
+    print(f"stopped by {name} after {learner.episodes} episodes; continue with: stockade train --resume {run}",
           file=sys.stderr)  # fmt: skip
     return 128 + stopped
 
@@ -244,14 +245,6 @@ def _new_run(config: TrainConfig) -> Path:
     content = {"stockade": stockade.__version__, **config.to_json()}
     write_durably(run / "config.json", (json.dumps(content, indent=1) + "\n").encode())
     return run
-
-
-def find_run(name: str, runs: Path) -> Path:
-    """Folder of a run, of its name or path."""
-    for folder in (runs / name, Path(name)):
-        if (folder / "config.json").exists():
-            return folder
-    raise InputError(f"there is no run {name!r} in {runs}, nor such a folder with a config.json")
 
 
 def read_config(run: Path) -> TrainConfig:

@@ -23,9 +23,8 @@ from stockade.cores import available_cores
 from stockade.learn.policy import Policy, Workspace
 from stockade.learn.ppo import PPO
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.orders import Order
 from stockade.workflow.strict import Played, StrictVectorEnv
-from stockade.workflow.units import Units
+from stockade.workflow.units import Ranking, Units, as_ranking
 
 #: Blue's actions that can do anything at all; decoys that can never stand are left out.
 USEFUL_ACTIONS = tuple(np.flatnonzero(ACTION_MASK).tolist())
@@ -49,7 +48,7 @@ class ConditionedTraining:
     """
 
     def __init__(
-        self, config: SearchConfig, units: Units, orders: Sequence[Order], seed: int, threads: int | None = None
+        self, config: SearchConfig, units: Units, orders: Sequence[Ranking], seed: int, threads: int | None = None
     ) -> None:
         self.config, self.units, self.orders = config, units, list(orders)
         self.threads = threads or available_cores()
@@ -103,7 +102,7 @@ class ConditionedTraining:
             played = list(pool.map(play, jobs))
         return np.stack(played).reshape(len(self.config.reds), len(chosen), episodes)
 
-    def add_orders(self, orders: Sequence[Order]) -> None:
+    def add_orders(self, orders: Sequence[Ranking]) -> None:
         """Take more orders in; their shares are 0 until they are set."""
         self.orders += orders
         self._tables = _tables(self.units, self.orders)
@@ -121,7 +120,7 @@ class ConditionedTraining:
 
     def _make(self, red: str, n: int, autoreset_mode: str = "next_step") -> StrictVectorEnv:
         config = self.config
-        world = NativeVectorEnv(n, red, config.max_steps, config.rules, obs=config.obs, copy=False, threads=1,
+        world = NativeVectorEnv(n, red, config.horizon, config.rules, obs=config.obs, copy=False, threads=1,
                                 autoreset_mode=autoreset_mode)  # fmt: skip
         return StrictVectorEnv(world, *self._tables, config.judge)
 
@@ -139,7 +138,7 @@ class ConditionedTraining:
 
     def restore(self, arrays: dict[str, np.ndarray], rest: dict[str, Any]) -> None:
         """Go on where `state` was taken, bit for bit."""
-        orders = [tuple(order) for order in rest["orders"]]
+        orders = [as_ranking(order) for order in rest["orders"]]
         self.add_orders(orders[len(self.orders) :])
         self.learner.restore(arrays, rest)
         self.shares, self.progress = arrays["shares"].copy(), float(rest["progress"])
@@ -161,7 +160,7 @@ def greedy_returns(policy: Policy, env: StrictVectorEnv, order: int, seed: int) 
         env.close()
 
 
-def _tables(units: Units, orders: Sequence[Order]) -> tuple[np.ndarray, np.ndarray]:
+def _tables(units: Units, orders: Sequence[Ranking]) -> tuple[np.ndarray, np.ndarray]:
     return np.stack([units.places(o) for o in orders]), np.stack([units.context(o) for o in orders])
 
 

@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from stockade.cage2.config import WorldConfig
-from stockade.errors import InputError
-from stockade.learn.config import PPOConfig, needs_training_packages
+from stockade.errors import InputError, SettingError, flag_of
+from stockade.files import JsonFile
+from stockade.learn.config import OPTIONAL, PPOConfig
 
 #: Version of config.json; that of 0.1.0 has none.
 FORMAT = 2
@@ -21,31 +22,31 @@ TOTAL_EPISODES = 100_000
 class RewardFlags:
     """Flags of `--constraint reward`, the first version's way. None: not given; RewardProtocol has the defaults."""
 
-    alignment_lambda: float | None = None
+    alignment_lambda: Annotated[float | None, OPTIONAL] = None
     """Weight of the compliance rate: each fix pays this times the change of the episode's rate. Default 30."""
-    no_fix_penalty: float | None = None
+    no_fix_penalty: Annotated[float | None, OPTIONAL] = None
     """Taken off at the end of an episode without a judged fix. Default 0."""
-    compliant_bonus: float | None = None
+    compliant_bonus: Annotated[float | None, OPTIONAL] = None
     """Paid for each fix that complies. Default 0."""
-    violation_penalty: float | None = None
+    violation_penalty: Annotated[float | None, OPTIONAL] = None
     """Taken off for each fix that does not. Default 0."""
-    foothold: Literal["ignore", "count"] | None = None
+    foothold: Annotated[Literal["ignore", "count"] | None, OPTIONAL] = None
     """Whether red's foothold on User0, which nobody can remove, makes `user` a compromised type. Default: ignore."""
-    idle_fixes: Literal["neutral", "violate"] | None = None
+    idle_fixes: Annotated[Literal["neutral", "violate"] | None, OPTIONAL] = None
     """What a fix is while nothing is compromised: neither right nor wrong (the default), or wrong."""
-    no_fix_compliance: float | None = None
+    no_fix_compliance: Annotated[float | None, OPTIONAL] = None
     """What an episode without a judged fix counts in the mean compliance. By default it does not count."""
-    min_fixes: float | None = None
+    min_fixes: Annotated[float | None, OPTIONAL] = None
     """Judged fixes per episode, on average, that compliance must rest on to end a training. Default 1."""
-    compliance_threshold: float | None = None
+    compliance_threshold: Annotated[float | None, OPTIONAL] = None
     """A training whose policy complies at least so much is done, and feasible. Default 0.95."""
-    patience: int | None = None
+    patience: Annotated[int | None, OPTIONAL] = None
     """Updates without a gain of compliance of more than 0.01 that end a training. Default 20."""
-    fixed_episodes: bool | None = None
+    fixed_episodes: Annotated[bool | None, OPTIONAL] = None
     """Train every order for exactly --max-episodes; no threshold, no plateau."""
-    min_episodes: int | None = None
+    min_episodes: Annotated[int | None, OPTIONAL] = None
     """Episodes of one training before compliance or a plateau may end it. Default 8,000."""
-    inherit: Literal["none", "last", "nearest", "same"] | None = None
+    inherit: Annotated[Literal["none", "last", "nearest", "same"] | None, OPTIONAL] = None
     """Weights that a training begins with: new ones (the default), or those of an earlier training."""
 
 
@@ -79,12 +80,12 @@ class RewardProtocol:
 class SearchConfig:
     """Find the repair order that defends best: by how much, how surely, and whether it matters."""
 
-    red_agent: str = "bline"
+    red: Annotated[str, tyro.conf.arg(name="red-agent", metavar="NAMES")] = "bline"
     """Who attacks: bline, meander, sleep, mix, or the reference's class names B_lineAgent, RedMeanderAgent, SleepAgent.
     Several, separated by commas (bline,meander), give each order's value by attacker, their mean and their worst."""
-    max_steps: int = 100
+    horizon: Annotated[int, tyro.conf.arg(name="max-steps")] = 100
     """Steps of an episode."""
-    total_episodes: int | None = None
+    total_episodes: Annotated[int | None, OPTIONAL] = None
     """Training episodes of the whole search; never exceeded. Default 100,000. With --resume a larger number extends a
     search that is finished."""
     units: Literal["types", "hosts"] = "types"
@@ -94,12 +95,12 @@ class SearchConfig:
     for compliance and may violate."""
     judge: Literal["truth", "observed"] = "truth"
     """Who says what is compromised: the true state, or blue's own observation, which needs nothing hidden."""
-    train: Literal["together", "separate"] | None = None
+    train: Annotated[Literal["together", "separate"] | None, OPTIONAL] = None
     """One policy for all orders that is told its order (the default of strict), or one training per order, chosen by
     GP-UCB (the only way of reward)."""
     goal: Literal["mean", "worst"] = "mean"
     """With several attackers: the best order has the highest mean over them, or the highest worst."""
-    margin: float | None = None
+    margin: Annotated[float | None, OPTIONAL] = None
     """Orders whose values differ by less count as equal. Default: the larger of 0.3 points and 3%."""
     certify: int = 0
     """Train the leading order and its best rival alone, from scratch, with so many seeds each, to confirm the verdict."""
@@ -109,26 +110,26 @@ class SearchConfig:
     """What the agent sees beside its order: the 52 bits of the challenge, or these and its own history."""
     n_envs: int = 200
     """Environments that run at once."""
-    n_eval_episodes: int | None = None
+    n_eval_episodes: Annotated[int | None, OPTIONAL] = None
     """Greedy episodes that every order is judged by at the end, on the same seeds for all. They do not count against
     the budget. Default 4,000; with reward 0, which judges by the last training episodes."""
-    update_steps: int | None = None
+    update_steps: Annotated[int | None, OPTIONAL] = None
     """Steps of each environment between two updates. Default: whole episodes, --max-steps + 1."""
     seed: int = 0
     """Of everything. The same seed gives the same search."""
-    name: str | None = None
+    name: Annotated[str | None, OPTIONAL] = None
     """Of the run. Default: made of attacker and seed."""
-    runs: Path = Path("runs")
+    runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs")
     """Folder of all runs."""
-    resume: str | None = None
+    resume: Annotated[str | None, tyro.conf.arg(metavar="SEARCH", help_behavior_hint="")] = None
     """Continue this search, a name or a folder. Its own settings decide its result."""
     plots: bool = True
     """Draw pictures at the end."""
-    json: Path | None = None
+    json: JsonFile = None
     """Write the summary to this file too; - for standard output."""
-    n_workflows: int | None = None
+    n_workflows: Annotated[int | None, OPTIONAL] = None
     """Separate trainings: so many at most. Default: as many as the budget allows."""
-    max_episodes: int | None = None
+    max_episodes: Annotated[int | None, OPTIONAL] = None
     """Separate trainings: episodes of one at most. Default 12,000."""
     search: Literal["gp-ucb", "random", "round-robin", "all"] = "gp-ucb"
     """Separate trainings: how the next order is chosen."""
@@ -142,18 +143,20 @@ class SearchConfig:
     """Separate trainings and --certify: so many at once, each in a process of its own."""
     engine: Literal["local", "ray"] = "local"
     """Where separate trainings run: on this machine, or on Ray, which may be a cluster."""
-    address: str | None = None
+    address: Annotated[str | None, OPTIONAL] = None
     """Of the Ray cluster, HOST:PORT or `auto`."""
     num_cpus_per_workflow: float = 1.0
     """With --engine ray: CPUs, and threads, of each training."""
-    reward: Annotated[RewardFlags, tyro.conf.arg(name="")] = field(default_factory=RewardFlags)
+    reward: Annotated[RewardFlags, tyro.conf.arg(name="the first version's way"), tyro.conf.OmitArgPrefixes] = field(
+        default_factory=RewardFlags
+    )
     """--constraint reward."""
 
     def __post_init__(self) -> None:
         """Refuse what could not work, before any work."""
         for red in self.reds:
-            WorldConfig(red=red, horizon=self.max_steps)
-        check(len(set(self.reds)) == len(self.reds), "red_agent", self.red_agent, "different attackers")
+            WorldConfig(red=red, horizon=self.horizon)
+        check(len(set(self.reds)) == len(self.reds), "red", self.red, "different attackers")
         for name in ("n_envs", "parallel", "n_workflows", "update_steps", "max_episodes", "total_episodes"):
             value = getattr(self, name)
             check(value is None or value >= 1, name, value, "at least 1")
@@ -163,8 +166,8 @@ class SearchConfig:
         for name, episodes in (("max_episodes", self.max_episodes), ("total_episodes", self.total_episodes)):
             if episodes is not None and episodes < self.n_envs and self.resume is None:
                 raise InputError(
-                    f"{flag(name)} {episodes} counts the episodes of all environments together and must be at least "
-                    f"{flag('n_envs')} {self.n_envs}, one each; for k episodes each say k times that"
+                    f"{flag_of(name)} {episodes} counts the episodes of all environments together and must be at least "
+                    f"{flag_of('n_envs')} {self.n_envs}, one each; for k episodes each say k times that"
                 )
         self._check_ways()
         self._check_engine()
@@ -173,7 +176,7 @@ class SearchConfig:
         if self.constraint == "reward":
             check(self.train != "together", "train", "together with --constraint reward", "separate")
             check(self.units == "types", "units", "hosts with --constraint reward", "types")
-            check(len(self.reds) == 1, "red_agent", f"{self.red_agent} with --constraint reward", "one attacker")
+            check(len(self.reds) == 1, "red", f"{self.red} with --constraint reward", "one attacker")
             check(self.judge == "truth", "judge", "observed with --constraint reward", "truth")
             check(self.protocol.min_episodes <= self.task_episodes, "min_episodes", self.protocol.min_episodes,
                   f"at most --max-episodes {self.task_episodes}")  # fmt: skip
@@ -197,7 +200,7 @@ class SearchConfig:
     @property
     def reds(self) -> tuple[str, ...]:
         """The attackers, by their short names."""
-        return tuple(WorldConfig(red=part.strip()).red for part in self.red_agent.split(","))
+        return tuple(WorldConfig(red=part.strip()).red for part in self.red.split(","))
 
     @property
     def separate(self) -> bool:
@@ -228,7 +231,7 @@ class SearchConfig:
     @property
     def ppo(self) -> PPOConfig:
         """The learner's settings."""
-        steps = self.update_steps or self.max_steps + 1
+        steps = self.update_steps or self.horizon + 1
         if self.constraint == "reward":  # short trainings: a shorter view ahead and more, larger steps learn faster
             return PPOConfig(
                 update_steps=steps, minibatch_size=1280, learning_rate=2e-3, final_learning_rate=3e-4,
@@ -244,21 +247,19 @@ class SearchConfig:
         found = []
         if self.constraint == "strict":
             given = [name for name, value in asdict(self.reward).items() if value is not None]
-            found += [f"{flag(name)} has no effect with --constraint strict" for name in given]
+            found += [f"{flag_of(name)} has no effect with --constraint strict" for name in given]
         if not self.separate:
             different = [f.name for f in fields(self) if f.name in _SEPARATE and getattr(self, f.name) != f.default]
             if self.certify:
                 different = [name for name in different if name not in _CERTIFY]
-            found += [f"{flag(name)} has no effect with --train together" for name in different]
+            found += [f"{flag_of(name)} has no effect with --train together" for name in different]
         return found
 
     # ------------------------------------------------------------------------------------------------------ on its way
     def run(self) -> int:
         """Search; the exit code is 130 after Ctrl-C and 143 after SIGTERM."""
-        try:
-            from stockade.workflow.search import search  # not before it is needed: brings Torch along
-        except ModuleNotFoundError as error:
-            raise needs_training_packages(error) from error
+        from stockade.workflow.search import search  # not before it is needed: brings Torch along
+
         return search(self).exit_code
 
     def to_json(self) -> dict[str, Any]:
@@ -288,12 +289,7 @@ _CERTIFY = {"parallel", "engine", "address", "num_cpus_per_workflow", "max_episo
 _SEPARATE = {"n_workflows", "search", "gp_beta", "kernel", *_CERTIFY}
 
 
-def flag(name: str) -> str:
-    """The flag of a field."""
-    return "--" + name.replace("_", "-")
-
-
 def check(fine: bool, name: str, value: object, wanted: str) -> None:
     """Refuse a value of a setting."""
     if not fine:
-        raise InputError(f"{flag(name)} {value} is not possible; it must be {wanted}")
+        raise SettingError(name, value, f"is not possible; it must be {wanted}")

@@ -27,6 +27,7 @@ from typing import Any, Protocol
 
 import cloudpickle
 
+from stockade.errors import WorkError
 from stockade.vector.machine import die_with, single_threaded_children, use_one_thread
 from stockade.workflow.records import Saved, Task, UpdateRow, WorkflowResult
 
@@ -44,7 +45,7 @@ class Trainer(Protocol):
         """Train to the end and `report` each update and checkpoint; may raise at any time once `should_stop()`."""
 
 
-class WorkflowError(RuntimeError):
+class WorkflowError(WorkError):
     """A training could not be brought to its end.
 
     Attributes:

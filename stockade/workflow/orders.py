@@ -194,13 +194,13 @@ def _various_actions(rng: np.random.Generator, own: np.ndarray) -> np.ndarray:
     )
 
 
-def types_red_can_hold(
+def hosts_red_can_hold(
     red: str, rules: str = "current", horizon: int = 100, *, steps: int = 1_000_000, seed: int = 0
 ) -> np.ndarray:
-    """(5,) bool, types of which red was seen to hold a host, its foothold apart, in play against various blues.
+    """(13,) bool, hosts that red was seen to hold in play against various blues, its foothold included.
 
     Found by looking, not known beforehand. For `mix` every attacker takes part. The same arguments give the same
-    answer. A type that needs more luck or a cleverer blue would be missed; a search adds what it sees in training.
+    answer. A host that needs more luck or a cleverer blue would be missed.
 
     Args:
         red, rules, horizon: as in WorldConfig.
@@ -216,6 +216,12 @@ def types_red_can_hold(
         for _ in range(horizon):
             envs.step(_various_actions(rng, own))
             held |= access.any(axis=0)
+    return held
+
+
+def types_red_can_hold(red: str, rules: str = "current", horizon: int = 100, **options: int) -> np.ndarray:
+    """(5,) bool, types of which red was seen to hold a host, its foothold apart; see `hosts_red_can_hold`."""
+    held = hosts_red_can_hold(red, rules, horizon, **options)
     held[FOOTHOLD] = False
     matters = np.zeros(N_TYPES, np.bool_)
     matters[HOST_TYPES[held]] = True

@@ -113,7 +113,7 @@ class RewardTraining:
 def make_aligned(config: SearchConfig, order: Order, n: int) -> AlignedVectorEnv:
     """Environments of a search, on one thread."""
     world = stockade.make_vec(
-        n, copy=False, threads=1, red=config.red_agent, horizon=config.max_steps, rules=config.rules, obs=config.obs
+        n, copy=False, threads=1, red=config.red, horizon=config.horizon, rules=config.rules, obs=config.obs
     )
     return AlignedVectorEnv(world, order, config.protocol)
 
@@ -182,7 +182,7 @@ def play_greedily(policy: Policy, config: SearchConfig, order: Order, n: int, se
     env = make_aligned(config, order, n)
     try:
         obs, _ = env.reset(seed=int(np.random.SeedSequence([seed, 1]).generate_state(1)[0]))
-        for _ in range(config.max_steps):
+        for _ in range(config.horizon):
             obs = env.step(policy.act(obs, None))[0]
         return env.take()
     finally:

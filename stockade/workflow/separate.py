@@ -101,8 +101,8 @@ class _Sitting:
     def __init__(self, config: SearchConfig, folder: SearchFolder, engine: Engine) -> None:
         self.config, self.folder, self.engine = config, folder, engine
         state = folder.read_state()
-        red = WorldConfig(red=config.red_agent).red
-        matters = types_red_can_hold(red, config.rules, config.max_steps) if config.classes else ALL_MATTER
+        red = WorldConfig(red=config.red).red
+        matters = types_red_can_hold(red, config.rules, config.horizon) if config.classes else ALL_MATTER
         self.strategy = make_strategy(config, matters)
         self.results: dict[int, WorkflowResult] = {}
         self.ended: str | None = None
@@ -322,7 +322,7 @@ def whole_updates(config: SearchConfig, limit: int) -> int:
     All environments are in step: each row of an update is a step of all of them, and an episode takes its steps and a
     row in which the next one begins. So after u updates (u x steps + 1) // (episode + 1) episodes of each are over.
     """
-    episode, steps = config.max_steps, config.ppo.update_steps
+    episode, steps = config.horizon, config.ppo.update_steps
     each = limit // config.n_envs
     updates = ((each + 1) * (episode + 1) - 2) // steps if each > 0 else 0
     return config.n_envs * ((updates * steps + 1) // (episode + 1))

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 import stockade
-from stockade.cage2.config import WorldConfig
 from stockade.errors import InputError
 from stockade.learn.checkpoint import Checkpoint, load, save
 from stockade.learn.files import new_run_folder, write_durably
@@ -79,11 +78,15 @@ class SearchFolder:
     @classmethod
     def create(cls, config: SearchConfig) -> SearchFolder:
         """A new one, with the settings in it."""
-        red = WorldConfig(red=config.red_agent).red  # shortens the reference's names
-        path = new_run_folder(config.runs, config.name, f"search-{red}-seed{config.seed}")
+        path = new_run_folder(config.runs, config.name, f"search-{'-'.join(config.reds)}-seed{config.seed}")
+        folder = cls(path)
+        folder.write_config(config)
+        return folder
+
+    def write_config(self, config: SearchConfig) -> None:
+        """The settings; again when a search is extended."""
         content = {"stockade": stockade.__version__, "command": "search", **config.to_json()}
-        write_durably(path / "config.json", _encoded(content))
-        return cls(path)
+        write_durably(self.path / "config.json", _encoded(content))
 
     @classmethod
     def find(cls, name: str, runs: Path) -> SearchFolder:
@@ -152,7 +155,7 @@ class SearchFolder:
             "value": _finite(result.value),
             "compliance": _finite(result.compliance),
             "feasible": result.feasible,
-            "red_agent": WorldConfig(red=config.red_agent).red,
+            "red_agent": config.reds[0],
             "rules": config.rules,
             "alignment": asdict(config.protocol),
         }

@@ -48,7 +48,9 @@ class Played:
 
 
 @compiled_with_tables
-def _refuse(held: Any, actions: Any, dead: Any, order: Any, places: Any, allowed: Any, fixes: Any, refused: Any) -> None:
+def _refuse(
+    held: Any, actions: Any, dead: Any, order: Any, places: Any, allowed: Any, fixes: Any, refused: Any
+) -> None:
     """Write the actions that are carried out, and count; `held` (n, 13), anything above 0 is held."""
     for i in range(len(actions)):
         host = FIXED_HOST[actions[i]]
@@ -114,9 +116,7 @@ class StrictVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Step all; the observation is overwritten by the next step."""
         held = self.envs.true_state().red_access if self.judge == "truth" else self._seen[:, 3:52:4]
-        _refuse(
-            held, actions, self._dead, self.order, self.places, self._allowed, self._fixes, self._refused
-        )
+        _refuse(held, actions, self._dead, self.order, self.places, self._allowed, self._fixes, self._refused)
         obs, rewards, terminated, truncated, info = self.envs.step(self._allowed)
         if self._dead.any():  # these have just begun a new episode
             self._take_orders(self._dead)
@@ -164,4 +164,3 @@ class StrictVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         for name, array in self._running().items():
             array[...] = arrays[name]
         self._ended = []
-

@@ -1,209 +1,161 @@
-"""What a search found: the content of summary.json, and the ranking as a table for a person.
+"""What a search found: from measured returns to the verdict, the table, and the content of summary.json.
 
-results, strategy -> Standing (one a class of equal orders that was tried) -> JSON, table
+Outcome (of either way of training) -> posterior.Measured -> Verdict -> table, summary.json
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+import itertools
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
 import stockade
+from stockade.text import Table, fixed, interval
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.orders import ORDERS, UNIT_TYPES, Order, classes_of, describe, name_of, restricted
-from stockade.workflow.proposals import Strategy
-from stockade.workflow.records import WorkflowResult
-
-Z95 = 1.96
-
-
-def label(order: Order, matters: np.ndarray) -> str:
-    """An order as short as it can be: the types that matter, if any do."""
-    return describe(restricted(order, matters) or order).replace(" ", "")
+from stockade.workflow.orders import ORDERS, describe, members_of
+from stockade.workflow.posterior import Measured
+from stockade.workflow.units import Ranking, Units
+from stockade.workflow.verdict import Verdict, judge, verdict_lines
 
 
 @dataclass(frozen=True)
-class Standing:
-    """A class of equal orders that was tried.
+class Outcome:
+    """What a search measured.
 
     Attributes:
-        rank: 1 is the best; None if nobody complied.
-        order: that stands for the class. name: canonical, of any member.
-        value: mean over the trainings that count (those that complied, or all if none did); interval: half width of its
-            95% interval.
-        mean, sd: what the model thinks of the value; NaN if it knows nothing.
-        compliance, fixes: means over the same trainings.
-        attempts: trainings. trainings: their numbers. best: number of the one whose policy is the class's best.
-        members: all orders of the class.
+        units, matters: what orders put in sequence, and (units,) bool which of them red can hold.
+        orders: K that were tried, one of each class of equal orders.
+        returns: (attackers, K, episodes) greedy returns on common seeds. training_sd: (attackers, K).
+        episodes: (K,) that each was trained for.
+        free_returns: (attackers, episodes) of the agent without an order, or None. free_sd: (attackers,).
+        curves: {"episodes": [...], "values": [(attackers, K or K + 1) ...]}: values over training.
+        ended: why the training is over. seconds: that it took.
+        compliance: (K,) share of fixes that complied; None where it is 1 by construction.
+        total: number of classes of orders that there are; 0 if they are too many to count.
+        extra: more for summary.json.
     """
 
-    rank: int | None
-    order: Order
-    name: str | None
-    feasible: bool
-    value: float
-    interval: float
-    mean: float
-    sd: float
-    compliance: float
-    fixes: float
-    attempts: int
-    trainings: tuple[int, ...]
-    best: int
-    members: tuple[Order, ...]
+    units: Units
+    matters: np.ndarray
+    orders: tuple[Ranking, ...]
+    returns: np.ndarray
+    training_sd: np.ndarray
+    episodes: np.ndarray
+    free_returns: np.ndarray | None = None
+    free_sd: np.ndarray | None = None
+    curves: dict[str, Any] = field(default_factory=dict)
+    ended: str = ""
+    seconds: float = 0.0
+    compliance: np.ndarray | None = None
+    total: int = 0
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def labels(self) -> list[str]:
+        """The orders for people: only units that matter."""
+        return [self.units.describe(order, self.matters) for order in self.orders]
+
+    def measured(self, attackers: Sequence[str]) -> Measured:
+        """For the verdict."""
+        names = [self.units.names[u] for u in np.flatnonzero(self.matters)]
+        pairs = tuple(itertools.combinations(names, 2))
+        ranks = [dict(zip(self.units.names, self.units.ranks(order), strict=True)) for order in self.orders]
+        precedes = np.array([[r[a] < r[b] for a, b in pairs] for r in ranks], np.bool_)
+        return Measured(
+            tuple(self.labels()), tuple(attackers), pairs, self.returns, precedes.reshape(len(ranks), len(pairs)),
+            self.training_sd, self.free_returns, self.free_sd,
+        )  # fmt: skip
 
 
-def standings(strategy: Strategy, results: Sequence[WorkflowResult]) -> list[Standing]:
-    """Best first, then those that nobody complied with."""
-    rows = []
-    for place, ranked in enumerate(strategy.ranking(), start=1):
-        mine = [r for r in results if r.order in ranked.members]
-        count = [r for r in mine if r.feasible] or mine
-        errors = np.array([r.value_error for r in count])
-        rates = [r.compliance for r in count if not math.isnan(r.compliance)]
-        names = [name for name in map(name_of, (ranked.order, *ranked.members)) if name is not None]
-        rows.append(
-            Standing(
-                rank=place if ranked.feasible else None,
-                order=ranked.order,
-                name=names[0] if names else None,
-                feasible=ranked.feasible,
-                value=ranked.measured,
-                interval=Z95 * float(np.sqrt((errors**2).sum())) / len(count),
-                mean=ranked.mean,
-                sd=ranked.sd,
-                compliance=float(np.mean(rates)) if rates else math.nan,
-                fixes=float(np.mean([r.fixes for r in count])),
-                attempts=ranked.attempts,
-                trainings=tuple(r.number for r in mine),
-                best=max(count, key=lambda r: r.value).number,
-                members=ranked.members,
-            )
-        )
-    return rows
+@dataclass(frozen=True)
+class Answer:
+    """A search's verdict in every form.
 
-
-# ------------------------------------------------------------------------------------------------------------- JSON
-def summary_of(
-    config: SearchConfig, strategy: Strategy, results: Sequence[WorkflowResult], policies: Mapping[int, str],
-    ended: str | None, seconds: float,
-) -> dict[str, Any]:  # fmt: skip
-    """Content of summary.json.
-
-    Args:
-        config, strategy: of the search.
-        results: in the order in which they came.
-        policies: file of each training's policy, relative to the folder of the search.
-        ended: why it is over, or None if it is not.
-        seconds: it has run.
+    Attributes:
+        verdicts: one per goal. lines: in words. table: of all orders. summary: content of summary.json.
     """
-    matters = strategy.matters
-    mean, sd = strategy.posterior()
-    classes = classes_of(matters)
-    used = sum(r.episodes for r in results)
-    rows = standings(strategy, results)
-    ranking = [_ranked(row, policies) for row in rows]
-    content = {
+
+    verdicts: tuple[Verdict, ...]
+    lines: tuple[str, ...]
+    table: Table
+    summary: dict[str, Any]
+
+
+def answer(config: SearchConfig, outcome: Outcome) -> Answer:
+    """Judge what was measured."""
+    verdicts = judge(outcome.measured(config.reds), margin=config.margin)
+    verdict = verdicts[-1] if config.goal == "worst" else verdicts[0]
+    equal = [_equal_orders(order, outcome) for order in outcome.orders]
+    tried, total = len(outcome.orders), outcome.total or len(outcome.orders)
+    counts = sum(map(len, equal)), len(ORDERS) if outcome.units.kind == "types" else total
+    lines = verdict_lines(
+        verdicts, tried=(tried, counts[0] or tried), total=(total, counts[1]),
+        next_step=f"stockade search --resume SEARCH --total-episodes {2 * config.budget}",
+    )  # fmt: skip
+    if "finer_order" in outcome.extra:
+        gain = outcome.extra["finer_order"]
+        compared = f"{gain['gain']:+.2f} points ({gain['low']:+.2f} to {gain['high']:+.2f})"
+        lines.insert(0, f"The best order of single hosts against the best of types: {compared}.")
+    labels = outcome.labels()
+    return Answer(verdicts, tuple(lines), _table(config, outcome, verdict), {
         "stockade": stockade.__version__,
-        "settings": config.to_json(),
-        "ended": ended,
-        "seconds": seconds,
-        "budget": {"total": config.budget, "used": used, "left": config.budget - used},
-        "matters": {name: bool(m) for name, m in zip(UNIT_TYPES, matters, strict=True)},
-        "classes": int(classes.max()) + 1,
-        "best": next((row for row, of in zip(ranking, rows, strict=True) if of.feasible), None),
-        "ranking": ranking,
-        "workflows": [_trained(r, policies[r.number]) for r in results],
-        "posterior": [
-            {"order": describe(order), "name": name_of(order), "class": int(c), "mean": float(m), "sd": float(s)}
-            for order, c, m, s in zip(ORDERS, classes, mean, sd, strict=True)
+        "verdict": "\n".join(lines),
+        "best": list(verdict.best),
+        "margin": verdict.margin,
+        "goal": verdict.goal,
+        "best_by_goal": {v.goal: list(v.best) for v in verdicts},
+        "classes": [
+            {
+                "order": labels[k], "equal_orders": equal[k], "value": p.value, "low": p.low, "high": p.high,
+                "p_best": p.p_best, "p_equal": p.p_equal, "status": p.status, "measured": p.measured,
+                "episodes": int(outcome.episodes[k]),
+                "by_attacker": {red: asdict(e) for red, e in zip(config.reds, p.by_attacker, strict=True)},
+                "compliance": 1.0 if outcome.compliance is None else float(outcome.compliance[k]),
+            }
+            for k, p in _ranked(verdict)
         ],
-    }
-    return _without_nan(content)
+        "precedences": [
+            {"before": e.before, "after": e.after, "effect": e.effect, "low": e.low, "high": e.high}
+            for e in verdict.precedences.effects
+        ],
+        "free_agent": None if verdict.free is None else asdict(verdict.free),
+        "cost_of_order": None if verdict.cost is None else asdict(verdict.cost),
+        "settings": config.to_json(),
+        "matters": [name for name, m in zip(outcome.units.names, outcome.matters, strict=True) if m],
+        "ended": outcome.ended,
+        "seconds": outcome.seconds,
+        "curves": {**outcome.curves, "orders": [*labels, *(["no order"] if outcome.free_returns is not None else [])]},
+        **outcome.extra,
+    })  # fmt: skip
 
 
-def _ranked(row: Standing, policies: Mapping[int, str]) -> dict[str, Any]:
-    content = asdict(row)
-    content["order"], content["members"] = describe(row.order), [describe(order) for order in row.members]
-    content["class_size"] = len(row.members)
-    content["policy"] = policies[row.best]
-    return content
+def _ranked(verdict: Verdict) -> list[tuple[int, Any]]:
+    """Index and posterior of every order, the best first."""
+    return sorted(enumerate(verdict.orders), key=lambda pair: -pair[1].value)
 
 
-def _trained(result: WorkflowResult, policy: str) -> dict[str, Any]:
-    content = asdict(result)
-    for name in ("weights", "architecture"):
-        del content[name]
-    content["order"], content["name"] = describe(result.order), name_of(result.order)
-    content["held"] = dict(zip(UNIT_TYPES, result.held, strict=True))
-    content["policy"] = policy
-    return content
-
-
-def _without_nan(content: Any) -> Any:
-    """JSON has no numbers for NaN and infinity: null."""
-    if isinstance(content, dict):
-        return {k: _without_nan(v) for k, v in content.items()}
-    if isinstance(content, list | tuple):
-        return [_without_nan(v) for v in content]
-    return None if isinstance(content, float) and not math.isfinite(content) else content
-
-
-# ------------------------------------------------------------------------------------------------------------ table
-def ranking_table(rows: Sequence[Standing], matters: np.ndarray) -> str:
-    """For a terminal: feasible orders by rank, the others below."""
-    head = ["rank", "order", "name", "value", "± 95%", "model", "± sd", "compliance", "fixes", "tries", ""]
-    cells = [_cells(row, matters) for row in rows]
-    widths = [max(len(line[k]) for line in [head, *cells]) for k in range(len(head))]
-    left = (1, 2, len(head) - 1)
-
-    def line(columns: list[str]) -> str:
-        padded = (c.ljust(w) if k in left else c.rjust(w) for k, (c, w) in enumerate(zip(columns, widths, strict=True)))
-        return "  ".join(padded).rstrip()
-
-    feasible = [line(c) for c, row in zip(cells, rows, strict=True) if row.feasible]
-    others = [line(c) for c, row in zip(cells, rows, strict=True) if not row.feasible]
-    lines = [line(head), *feasible]
-    if others:
-        lines += ["Not complied with, so their values are those of something else:", *others]
-    return "\n".join([*lines, *_footnotes(rows, matters)])
-
-
-def _cells(row: Standing, matters: np.ndarray) -> list[str]:
-    others = len(row.members) - 1
-    return [
-        "-" if row.rank is None else str(row.rank),
-        label(row.order, matters),
-        row.name or "",
-        f"{row.value:.2f}",
-        _number(row.interval, "± {:.2f}"),
-        _number(row.mean, "{:.2f}"),
-        _number(row.sd, "± {:.2f}"),
-        _number(row.compliance, "{:.3f}"),
-        f"{row.fixes:.1f}",
-        str(row.attempts),
-        f"= also {others} equal order{'s' * (others > 1)}" if others else "",
-    ]
-
-
-def _number(value: float, form: str) -> str:
-    return form.format(value) if math.isfinite(value) else ""
-
-
-def _footnotes(rows: Sequence[Standing], matters: np.ndarray) -> list[str]:
-    idle = [name for name, m in zip(UNIT_TYPES, matters, strict=True) if not m]
-    if not idle or not rows:
+def _equal_orders(order: Ranking, outcome: Outcome) -> list[str]:
+    """All orders of its class, itself included; of single hosts they are too many to list."""
+    if outcome.units.kind == "hosts":
         return []
-    if len(idle) == len(UNIT_TYPES):
-        return ["Nothing ever falls to this attacker: all 120 orders are equal."]
-    several = len(idle) > 1
-    names = f"{', '.join(idle[:-1])} and {idle[-1]}" if several else idle[0]
-    fall, stand = ("fall", "they stand") if several else ("falls", "it stands")
-    return [
-        f"{names} never {fall} to this attacker, so it makes no difference where in an order {stand}: each line "
-        f"stands for {len(rows[0].members)} equal orders."
-    ]
+    return [describe(other) for other in members_of(order, outcome.matters)]
+
+
+def _table(config: SearchConfig, outcome: Outcome, verdict: Verdict) -> Table:
+    """All orders, the best first, then the free agent; at most 100 columns."""
+    labels = outcome.labels()
+    several = list(config.reds) if len(config.reds) > 1 else []
+    header = ["", "order", "value", *several, "P(best)", "episodes"]
+    rows: list[list[object]] = []
+    for k, p in _ranked(verdict):
+        mark = {"equal": "=", "open": "?", "worse": ""}[p.status]
+        by_attacker = [fixed(e.value) for e in p.by_attacker] if several else []
+        value = interval(p.value, (p.high - p.low) / 2)
+        rows.append([mark, labels[k], value, *by_attacker, fixed(p.p_best), f"{int(outcome.episodes[k]):,}"])
+    if verdict.free is not None:
+        free = verdict.free
+        means = [] if outcome.free_returns is None or not several else [fixed(m) for m in outcome.free_returns.mean(1)]
+        rows.append(["", "no order", interval(free.value, (free.high - free.low) / 2), *means, "", ""])
+    return Table(header, rows)

@@ -9,18 +9,18 @@ decides what happens next is in the checkpoint: a search that was killed continu
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from stockade.learn.checkpoint import Checkpoint, CheckpointError, CheckpointFolder
 from stockade.workflow.conditioned import ConditionedTraining
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.orders import Order
-from stockade.workflow.units import UNITS, Units
+from stockade.workflow.units import UNITS, Ranking, Units
 
 ROUNDS = 20
 """Rounds of a whole budget."""
@@ -58,30 +58,68 @@ class Curves:
         return cls(list(content["episodes"]), values, shares)
 
 
+class Plan(Protocol):
+    """Which orders are trained, and how much of each.
+
+    Attributes:
+        orders: to begin with; FREE among them is the agent without an order.
+    """
+
+    orders: Sequence[Ranking]
+
+    def round(self, training: ConditionedTraining, curves: Curves) -> np.ndarray:
+        """Measure, set the shares of what is trained next, and give (attackers, ...) values for the curves."""
+
+    def state(self) -> dict[str, Any]:
+        """What it must know to continue, for JSON."""
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Back from `state`."""
+
+
+@dataclass
+class AllOrders:
+    """All orders from the beginning to the end; those that gain or matter more get more of the environments."""
+
+    config: SearchConfig
+    orders: Sequence[Ranking]
+
+    def round(self, training: ConditionedTraining, curves: Curves) -> np.ndarray:
+        """Play every order on the validation seeds."""
+        episodes = round_episodes(self.config.budget, len(self.orders))
+        values = training.returns(episodes, VALIDATION_SEED).mean(axis=2)
+        training.shares = next_shares([*curves.values, values], self.config.goal)
+        return values
+
+    def state(self) -> dict[str, Any]:
+        """Nothing: the shares are the training's."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Nothing."""
+
+
 class TogetherTraining:
-    """The training of all orders, in rounds.
+    """The training of many orders, in rounds.
 
     Args:
         config: of the search.
-        orders: to train; FREE among them is the agent without an order.
+        plan: which orders, and how much of each.
         checkpoints: where its state goes, or None for nowhere.
-        budget: episodes in all.
-
     Attributes:
         training: the environments and the learner. curves: what the rounds measured.
         last_goal: episodes at which the training ends: the budget, or less once values no longer improve.
     """
 
-    def __init__(
-        self, config: SearchConfig, orders: Sequence[Order], checkpoints: CheckpointFolder | None, budget: int
-    ) -> None:
-        self.config, self.budget, self._checkpoints = config, budget, checkpoints
+    def __init__(self, config: SearchConfig, plan: Plan, checkpoints: CheckpointFolder | None) -> None:
+        self.config, self.plan, self.budget, self._checkpoints = config, plan, config.budget, checkpoints
         self.units: Units = UNITS[config.units]
-        self.training = ConditionedTraining(config, self.units, orders, config.seed)
+        self.training = ConditionedTraining(config, self.units, plan.orders, config.seed)
         self.curves = Curves()
-        self.goal = self.last_goal = budget
-        self._counts = np.zeros(len(orders), np.int64)
+        self.last_goal = self.budget
+        self._counts = np.zeros(len(plan.orders), np.int64)
         self._saved = -1
+        self._begin, self._before = time.monotonic(), 0.0
         self._restore()
 
     @property
@@ -98,7 +136,9 @@ class TogetherTraining:
                 return False
             before = self.training.episodes
             played = self.training.advance(self.last_goal)
-            self._counts += np.bincount(played.order, minlength=len(self._counts))
+            counts = np.bincount(played.order, minlength=len(self.training.orders))
+            counts[: len(self._counts)] += self._counts
+            self._counts = counts
             every = max(1, self.budget // ROUNDS)
             if self.training.episodes // every > before // every:
                 self._round()
@@ -110,15 +150,14 @@ class TogetherTraining:
     def _largest(self) -> int:
         """Episodes of one iteration: the budget is never exceeded."""
         steps = self.config.ppo.update_steps
-        return self.config.n_envs * max(1, -(-steps // (self.config.max_steps + 1)))
+        return self.config.n_envs * max(1, -(-steps // (self.config.horizon + 1)))
 
     def _round(self) -> None:
-        episodes = round_episodes(self.budget, len(self.training.orders))
-        returns = self.training.returns(episodes, VALIDATION_SEED)
+        shares = self.training.shares.copy()
+        values = self.plan.round(self.training, self.curves)
         self.curves.episodes.append(self.training.episodes)
-        self.curves.values.append(returns.mean(axis=2))
-        self.curves.shares.append(self.training.shares.copy())
-        self.training.shares = next_shares(self.curves.values, self.config.goal)
+        self.curves.values.append(values)
+        self.curves.shares.append(shares)
         if self.last_goal == self.budget and no_longer_improving(self.curves.values):
             self.last_goal = min(self.budget, int(self.training.episodes * (1 + FINISH)))
 
@@ -127,17 +166,17 @@ class TogetherTraining:
         """Whether the values stopped improving before the budget was used."""
         return self.last_goal < self.budget
 
-    def judge(self) -> np.ndarray:
-        """(attackers, orders, episodes) returns of every order on fresh seeds, the same for all."""
-        return self.training.returns(self.config.judged_episodes, JUDGE_SEED)
-
     def training_sd(self) -> np.ndarray:
         """(attackers, orders) how much a value still moved from round to round at the end: what is left of training noise.
 
         The rounds play the same seeds, so that most of the difference between two of them is the policy's.
         """
-        last = np.stack(self.curves.values[-3:]) if len(self.curves.values) >= 3 else None
-        return np.zeros(self._counts.shape) + 0.0 if last is None else last.std(axis=0, ddof=1)
+        last = np.stack(self.curves.values[-3:])
+        return last.std(axis=0, ddof=1) if len(last) > 1 else np.zeros(last.shape[1:])
+
+    def seconds(self) -> float:
+        """That the training has taken, earlier sessions included."""
+        return self._before + time.monotonic() - self._begin
 
     def close(self) -> None:
         """End threads and environments."""
@@ -149,7 +188,8 @@ class TogetherTraining:
         if self._checkpoints is None or self._saved == self.training.learner.iteration:
             return
         arrays, rest = self.training.state()
-        rest |= {"curves": self.curves.to_json(), "goal": self.last_goal, "budget": self.budget}
+        rest |= {"curves": self.curves.to_json(), "goal": self.last_goal, "budget": self.budget, "seconds": self.seconds(),
+                 "plan": self.plan.state()}  # fmt: skip
         checkpoint = Checkpoint({**arrays, "counts": self._counts.copy()}, rest)
         if self._checkpoints.save(self.training.learner.iteration, checkpoint, is_best=False):
             self._saved = self.training.learner.iteration
@@ -164,8 +204,9 @@ class TogetherTraining:
             return
         arrays, rest = checkpoint.arrays, checkpoint.rest
         self.training.restore(arrays, rest)
+        self.plan.restore(rest["plan"])
         self.curves, self._counts = Curves.from_json(rest["curves"]), arrays["counts"].copy()
-        self._saved = self.training.learner.iteration
+        self._saved, self._before = self.training.learner.iteration, float(rest["seconds"])
         if rest["budget"] == self.budget:
             self.last_goal = rest["goal"]
         else:  # extended: the schedules stand where they would in a search of the new budget

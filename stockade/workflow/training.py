@@ -169,7 +169,7 @@ class StrictTraining:
 
 def episodes_of_update(config: SearchConfig) -> int:
     """Episodes that an update plays at most."""
-    return config.n_envs * -(-config.ppo.update_steps // (config.max_steps + 1))
+    return config.n_envs * -(-config.ppo.update_steps // (config.horizon + 1))
 
 
 def judged_returns(config: SearchConfig, policies: Sequence[tuple[Order, dict[str, np.ndarray]]]) -> np.ndarray:

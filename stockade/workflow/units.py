@@ -1,7 +1,7 @@
-"""What an order puts in sequence: unit types or single hosts. From an order to places of hosts and to the policy's context.
+"""What an order puts in sequence: unit types or single hosts. From an order to places of hosts and to a context.
 
-order (a permutation of the units) -> places (13,) of the hosts: a fix is allowed where no host with a lower place is held
-                                   -> context: one bit per ordered pair of units, "a stands before b"
+order (units in sequence) -> places (13,) of the hosts: a fix is allowed where no host with a lower place is held
+                          -> context: one bit per ordered pair of units, "a stands before b"
 
 Hosts of one unit have the same place. The free agent, who may repair anything at any time, is the order in which all
 hosts have the same place: its context is all zeros.
@@ -10,10 +10,9 @@ hosts have the same place: its context is all zeros.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,8 +21,10 @@ from stockade.errors import InputError
 from stockade.workflow.orders import HOST_TYPES, UNIT_TYPES, Order, parse_order
 
 UnitKind = Literal["types", "hosts"]
+#: Units in sequence; a tuple in the place of a unit is a group of units that stand side by side.
+Ranking = tuple[int | tuple[int, ...], ...]
 #: Stands for no order at all: everything may be repaired at any time.
-FREE: Order = ()
+FREE: Ranking = ()
 
 
 @dataclass(frozen=True)
@@ -45,20 +46,22 @@ class Units:
         """All ordered pairs of units, in the sequence of the context's bits."""
         return tuple(itertools.permutations(range(len(self.names)), 2))
 
-    def places(self, order: Sequence[int]) -> np.ndarray:
-        """(13,) int8, place of each host in the order, 0 the first; all 0 for FREE."""
-        if not len(order):
-            return np.zeros(N_HOSTS, np.int8)
-        rank = np.empty(len(self.names), np.int8)
-        rank[list(order)] = np.arange(len(order))
-        return rank[list(self.of_host)]
+    def ranks(self, order: Ranking) -> np.ndarray:
+        """(units,) int8, place of each unit, 0 the first; units of a group share theirs; all 0 for FREE."""
+        ranks = np.zeros(len(self.names), np.int8)
+        for place, element in enumerate(order):
+            ranks[list(element) if isinstance(element, tuple) else element] = place
+        return ranks
 
-    def context(self, order: Sequence[int]) -> np.ndarray:
-        """(pairs,) uint8, what the policy is told: for each ordered pair, whether the first stands before the second."""
-        if not len(order):
-            return np.zeros(len(self.pairs), np.uint8)
-        rank = {unit: place for place, unit in enumerate(order)}
-        return np.array([rank[a] < rank[b] for a, b in self.pairs], np.uint8)
+    def places(self, order: Ranking) -> np.ndarray:
+        """(13,) int8, place of each host in the order, 0 the first."""
+        return self.ranks(order)[list(self.of_host)]
+
+    def context(self, order: Ranking) -> np.ndarray:
+        """(pairs,) uint8, what the policy sees of it: for each ordered pair, whether the first stands before the second."""
+        ranks = self.ranks(order)
+        first, second = np.array(self.pairs).T
+        return (ranks[first] < ranks[second]).astype(np.uint8)
 
     def matters(self, hosts: np.ndarray) -> np.ndarray:
         """(units,) bool: units of which red can hold a host, given (13,) bool of the hosts that it can hold."""
@@ -66,12 +69,14 @@ class Units:
         found[[self.of_host[h] for h in np.flatnonzero(hosts)]] = True
         return found
 
-    def describe(self, order: Sequence[int], matters: np.ndarray | None = None) -> str:
-        """For people: `enterprise > op_server > user`; only the units that matter, if any do."""
+    def describe(self, order: Ranking, matters: np.ndarray | None = None) -> str:
+        """For people: `enterprise > op_server > user`; only the units that matter, if any do. Groups: `a = b > c`."""
         if not len(order):
             return "no order"
-        kept = [u for u in order if matters is None or matters[u]] or list(order)
-        return " > ".join(self.names[u] for u in kept)
+        kept = matters if matters is not None and matters.any() else np.ones(len(self.names), np.bool_)
+        groups = [element if isinstance(element, tuple) else (element,) for element in order]
+        named = [[self.names[u] for u in group if kept[u]] for group in groups]
+        return " > ".join(" = ".join(names) for names in named if names)
 
     def parse(self, text: str) -> Order:
         """Back from `describe` of a whole order; for types also a canonical name or number."""
@@ -82,6 +87,11 @@ class Units:
         if sorted(parts) != sorted(lowered):
             raise InputError(f"order {text!r}: name each of {', '.join(self.names)} once, separated by commas")
         return tuple(lowered.index(part) for part in parts)
+
+
+def as_ranking(content: list[Any]) -> Ranking:
+    """Back from JSON, which knows lists only."""
+    return tuple(tuple(element) if isinstance(element, list) else element for element in content)
 
 
 TYPES = Units("types", UNIT_TYPES, tuple(int(t) for t in HOST_TYPES))

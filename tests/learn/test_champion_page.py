@@ -36,7 +36,7 @@ from champion_page_results import MISSING, Files  # noqa: E402
 from champion_protocol import ACTIVE, BARS, RESULTS, RULE_SETS, check_test_seeds, winner  # noqa: E402
 
 TINY = TrainConfig(
-    red_agent="bline,meander,sleep", horizons="30", rules="both", n_envs=24, total_episodes=1300, action_mask=True,
+    red="bline,meander,sleep", horizons="30", rules="both", n_envs=24, total_episodes=1300, action_mask=True,
     checkpoint_episodes=400, validation_episodes=3, tensorboard=False,
     ppo=PPOConfig(hidden=(8,), update_steps=30, epochs=1, threads=1),
 )  # fmt: skip

@@ -122,7 +122,7 @@ def test_intervals() -> None:
 def test_a_run_can_be_evaluated(tmp_path: Path, obs: str) -> None:
     ppo = PPOConfig(update_steps=20, minibatch_size=200, hidden=(8,))
     config = TrainConfig(
-        name="x", runs=tmp_path, total_episodes=40, n_envs=10, max_steps=20, obs=obs, tensorboard=False, ppo=ppo,
+        name="x", runs=tmp_path, total_episodes=40, n_envs=10, horizon=20, obs=obs, tensorboard=False, ppo=ppo,
         action_mask=True,
     )  # type: ignore[arg-type]  # fmt: skip
     assert train(config) == 0

@@ -16,11 +16,11 @@ from stockade.errors import InputError
 from stockade.learn import load
 from stockade.learn.config import PPOConfig, TrainConfig
 from stockade.learn.mixture import Cell, make_mixture, read_cells, read_weights, share_out
-from stockade.learn.presets import CHAMPION, preset_of
+from stockade.learn.presets import CHAMPION, defaults_of
 from stockade.learn.train import cells_of, make_learner, train
 
 MIXED = TrainConfig(
-    red_agent="bline:2,meander,sleep", horizons="7,11:2", rules="both", n_envs=64, total_episodes=200,
+    red="bline:2,meander,sleep", horizons="7,11:2", rules="both", n_envs=64, total_episodes=200,
     checkpoint_episodes=80, tensorboard=False, seed=3,
     ppo=PPOConfig(update_steps=20, minibatch_size=320, hidden=(16,)),
 )  # fmt: skip
@@ -116,7 +116,7 @@ def test_worlds_of_another_mixture_are_refused() -> None:
         ({"n_envs": 8}, "too few"),
         ({"backend": "serial"}, "--backend native"),
         ({"horizons": "30,x"}, "--horizons"),
-        ({"red_agent": "bline,nobody"}, "nobody"),
+        ({"red": "bline,nobody"}, "nobody"),
         ({"horizons": "0"}, "horizon=0"),
     ],
 )
@@ -149,11 +149,11 @@ def test_validation_chooses_the_best_and_export_plays_it_anywhere(
 
 
 def test_flags_change_single_settings_of_a_preset() -> None:
-    assert preset_of(["--seed", "1", "--preset", "champion"]) is CHAMPION
-    assert preset_of(["--preset=champion"]) is CHAMPION
-    assert preset_of(["--seed", "1"]) == TrainConfig()
+    assert defaults_of(["--seed", "1", "--preset", "champion"]) is CHAMPION
+    assert defaults_of(["--preset=champion"]) is CHAMPION
+    assert defaults_of(["--seed", "1"]) == TrainConfig()
     with pytest.raises(InputError, match="champion"):
-        preset_of(["--preset", "winner"])
+        defaults_of(["--preset", "winner"])
     cells = {(c.world.red, c.world.horizon, c.world.rules) for c in cells_of(CHAMPION)}
     assert len(cells) == 9
 

@@ -20,7 +20,7 @@ from stockade.learn.train import StopSignals, TrainingDiverged, find_run, read_c
 
 PPO = PPOConfig(update_steps=50, minibatch_size=400, hidden=(16,))
 CONFIG = TrainConfig(
-    total_episodes=400, n_envs=16, max_steps=20, checkpoint_episodes=60, tensorboard=False, seed=5, ppo=PPO
+    total_episodes=400, n_envs=16, horizon=20, checkpoint_episodes=60, tensorboard=False, seed=5, ppo=PPO
 )
 
 
@@ -163,7 +163,7 @@ def test_a_run_that_is_over_stays_as_it_is(tmp_path: Path) -> None:
 
 
 def test_names_of_runs(tmp_path: Path) -> None:
-    tiny = in_folder(tmp_path, total_episodes=1, red_agent="B_lineAgent", obs="bits")
+    tiny = in_folder(tmp_path, total_episodes=1, red="B_lineAgent", obs="bits")
     assert train(tiny) == 0
     assert train(tiny) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bline-bits-seed5", "bline-bits-seed5-2"]

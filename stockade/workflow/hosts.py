@@ -1,0 +1,204 @@
+"""`--units hosts`: orders of single hosts, far too many to try, so a Gaussian process proposes which to play.
+
+training:  each round a new set of host orders (random ones, and neighbours of the best so far) shares the environments
+           with the orders of types; the policy learns to keep any order, told by its pairwise precedences
+proposing: with the policy at rest, GP-UCB (Mallows kernel) picks orders, greedy episodes measure them, and so on
+judging:   the best host orders beside all orders of types, on fresh common seeds
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from stockade.workflow.conditioned import ConditionedTraining
+from stockade.workflow.config import SearchConfig
+from stockade.workflow.gaussian_process import GaussianProcess, Observations
+from stockade.workflow.orders import Order
+from stockade.workflow.together import VALIDATION_SEED, Curves, round_episodes
+from stockade.workflow.units import FREE, HOST_UNITS, TYPES, Ranking, as_ranking
+
+REFERENCES_SHARE = 0.3
+"""Part of the environments that keeps to orders of types, or to none."""
+FRESH = 40
+"""Host orders that share the other environments from one round to the next."""
+PROPOSED, PROPOSING_ROUNDS = 12, 12
+"""Orders that GP-UCB picks at once once the policy is at rest, and how often."""
+PROPOSED_EPISODES = 200
+FINALISTS = 8
+"""Host orders that are judged in the end."""
+PROPOSE_SEED = 1_900_000_000
+
+
+@dataclass
+class HostOrders:
+    """Which host orders are trained: random ones, and neighbours of those that did best.
+
+    Args:
+        config: of the search.
+        matters: (13,) bool, hosts that red can hold.
+        types: the orders of types to compare with.
+
+    Attributes:
+        orders: of types as orders of hosts, hosts of a type side by side, and FREE.
+        best: host orders with the highest values so far, the best first.
+    """
+
+    config: SearchConfig
+    matters: np.ndarray
+    types: Sequence[Order]
+    best: list[Ranking] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Restate the orders of types in hosts."""
+        self.orders: list[Ranking] = [*(as_hosts(order) for order in self.types), FREE]
+        self._rounds = 0
+
+    def round(self, training: ConditionedTraining, curves: Curves) -> np.ndarray:
+        """Play the references and the candidates; the next set of candidates shares the environments."""
+        references = list(range(len(self.orders)))
+        candidates = list(range(max(len(self.orders), len(training.orders) - FRESH), len(training.orders)))
+        again = [k for k, order in enumerate(training.orders) if order in self.best and k not in candidates]
+        playing = references + candidates + again
+        episodes = round_episodes(self.config.budget, len(self.orders) + FRESH)
+        values = training.returns(episodes, VALIDATION_SEED, playing).mean(axis=2)
+        hosts = playing[len(references) :]
+        merit = goal_value(values[:, len(references) :], self.config.goal)
+        ranked = np.argsort(-merit, kind="stable")
+        self.best = [training.orders[hosts[k]] for k in ranked[:FINALISTS]]
+        self._rounds += 1
+        fresh = self._fresh(np.random.default_rng([self.config.seed, self._rounds]))
+        training.add_orders(fresh)
+        training.shares = np.zeros(len(training.orders))
+        training.shares[references] = REFERENCES_SHARE / len(references)
+        training.shares[-len(fresh) :] = (1 - REFERENCES_SHARE) / len(fresh)
+        leader = values[:, [len(references) + int(ranked[0])]] if len(ranked) else values.max(axis=1, keepdims=True)
+        return np.concatenate([values[:, : len(references)], leader], axis=1)
+
+    def _fresh(self, rng: np.random.Generator) -> list[Ranking]:
+        """Half of them at random, half of them near the best orders of hosts and of types."""
+        parents = self.best or [self.orders[int(k)] for k in rng.integers(len(self.orders) - 1, size=4)]
+        near = [neighbour(parents[k % len(parents)], self.matters, rng) for k in range(FRESH // 2)]
+        return [*near, *(at_random(self.matters, rng) for _ in range(FRESH // 2))]
+
+    def state(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"best": [list(order) for order in self.best], "rounds": self._rounds}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Back from `state`."""
+        self.best, self._rounds = [as_ranking(order) for order in state["best"]], int(state["rounds"])
+
+
+def propose(training: ConditionedTraining, plan: HostOrders) -> list[int]:
+    """Measure orders that GP-UCB picks, with the policy at rest; indices in `training.orders` of the best."""
+    config, rng = plan.config, np.random.default_rng([plan.config.seed, 2**20])
+    first = len(training.orders)
+    known: list[Ranking] = []
+    values, variances = np.zeros(0), np.zeros(0)
+    for _ in range(PROPOSING_ROUNDS):
+        batch = _pick(known, values, variances, _pool(known, values, plan, rng), config.gp_beta, plan.matters)
+        training.add_orders(batch)
+        indices = range(len(training.orders) - len(batch), len(training.orders))
+        returns = training.returns(PROPOSED_EPISODES, PROPOSE_SEED, list(indices))
+        known += batch
+        values = np.concatenate([values, goal_value(returns.mean(axis=2), config.goal)])
+        variances = np.concatenate([variances, returns.mean(axis=0).var(axis=1) / PROPOSED_EPISODES])
+    process = GaussianProcess.fit(
+        distances(known, plan.matters), Observations(np.arange(len(known)), values, variances)
+    )
+    ranked = np.argsort(-process.posterior().mean, kind="stable")[:FINALISTS]
+    return [first + int(k) for k in ranked]
+
+
+def _pool(known: list[Ranking], values: np.ndarray, plan: HostOrders, rng: np.random.Generator) -> list[Ranking]:
+    """Candidates: at first those that did best in training, then neighbours of the best measured; and random ones."""
+    references = [linear(order, plan.matters, rng) for order in plan.orders[:-1]]
+    leaders = [known[k] for k in np.argsort(-values)[:6]] if known else plan.best
+    near = [neighbour(parent, plan.matters, rng) for parent in leaders for _ in range(12)]
+    others = [at_random(plan.matters, rng) for _ in range(30)]
+    pool = dict.fromkeys([*([] if known else plan.best), *references, *near, *others])
+    return [order for order in pool if order not in set(known)]
+
+
+def _pick(
+    known: list[Ranking], values: np.ndarray, variances: np.ndarray, pool: list[Ranking], beta: float,
+    matters: np.ndarray,
+) -> list[Ranking]:  # fmt: skip
+    """The orders of the pool with the highest mean + beta x sd, one after the other as GP-BUCB does."""
+    if not known:
+        return pool[:PROPOSED]
+    arms = known + pool
+    data = Observations(np.arange(len(known)), values, variances)
+    process = GaussianProcess.fit(distances(arms, matters), data)
+    picked: list[int] = []
+    for _ in range(min(PROPOSED, len(pool))):
+        mean, sd = process.expecting(np.array(picked, np.int64))
+        score = (mean + beta * sd)[len(known) :]
+        score[[k - len(known) for k in picked]] = -np.inf
+        picked.append(len(known) + int(score.argmax()))
+    return [arms[k] for k in picked]
+
+
+# ------------------------------------------------------------------------------------------------------ orders of hosts
+def as_hosts(order: Order) -> Ranking:
+    """An order of types as one of hosts: the hosts of a type stand side by side."""
+    return tuple(tuple(h for h, t in enumerate(TYPES.of_host) if t == unit) for unit in order)
+
+
+def linear(order: Ranking, matters: np.ndarray, rng: np.random.Generator) -> Ranking:
+    """The hosts that matter one after the other, those of a group in a sequence at random; the others last, together.
+
+    So two orders that differ in effect differ, and two that are equal in effect are equal.
+    """
+    groups = [element if isinstance(element, tuple) else (element,) for element in order]
+    hosts = [int(h) for group in groups for h in rng.permutation(list(group)) if matters[h]]
+    return (*hosts, tuple(np.flatnonzero(~matters).tolist()))
+
+
+def at_random(matters: np.ndarray, rng: np.random.Generator) -> Ranking:
+    """Any order of the hosts that matter."""
+    return linear((tuple(np.flatnonzero(matters).tolist()),), matters, rng)
+
+
+def neighbour(order: Ranking, matters: np.ndarray, rng: np.random.Generator) -> Ranking:
+    """One or two hosts that red can hold put elsewhere."""
+    *hosts, others = linear(order, matters, rng)
+    for _ in range(int(rng.integers(1, 3))):
+        moved = hosts.pop(int(rng.integers(len(hosts))))
+        hosts.insert(int(rng.integers(len(hosts) + 1)), moved)
+    return (*hosts, others)
+
+
+def distances(orders: Sequence[Ranking], matters: np.ndarray) -> np.ndarray:
+    """(n, n) Kendall distances over the hosts that matter; a tie is half-way between the two precedences."""
+    pairs = np.array(list(itertools.combinations(np.flatnonzero(matters), 2)))
+    ranks = np.stack([HOST_UNITS.ranks(order) for order in orders]).astype(np.int64)
+    signs = np.sign(ranks[:, pairs[:, 0]] - ranks[:, pairs[:, 1]]) / 2
+    found: np.ndarray = np.abs(signs[:, None] - signs[None]).sum(axis=2)
+    return found
+
+
+def goal_value(values: np.ndarray, goal: str) -> np.ndarray:
+    """(orders,) of (attackers, orders): their mean or their worst."""
+    merit: np.ndarray = values.mean(axis=0) if goal == "mean" else values.min(axis=0)
+    return merit
+
+
+def finer(returns: np.ndarray, types: int, goal: str) -> dict[str, Any]:
+    """Does an order of hosts beat the best of types? Both were chosen on other seeds or are all there are.
+
+    Args:
+        returns: (attackers, orders, episodes), first `types` orders of types, then orders of hosts, the free agent last.
+        types: how many orders of types. goal: `mean` or `worst`.
+    """
+    merit = goal_value(returns.mean(axis=2), goal)
+    of_types, of_hosts = int(merit[:types].argmax()), types + int(merit[types:-1].argmax())
+    difference = (returns[:, of_hosts] - returns[:, of_types]).mean(axis=0)
+    half = 1.96 * float(difference.std(ddof=1)) / len(difference) ** 0.5
+    gain = float(merit[of_hosts] - merit[of_types])
+    return {"finer_order": {"gain": gain, "low": gain - half, "high": gain + half}}

@@ -1,0 +1,182 @@
+"""From measured episodes of repair orders to draws of their true values.
+
+returns on common seeds -> means and the covariance of their noise -> Gibbs sampler -> draws (draws, attackers, orders)
+
+The model: values of orders fall into a few groups (often exact ties: a precedence matters or it does not). With three
+groups of unknown centre and one unknown spread within groups, it covers ties, separated groups and, with one wide
+group, values that are normally distributed. Simulated searches decided this: with a flat prior an order with P(best) 0.4
+was the best in 0.27 of the cases, with one normal prior in 0.32, with groups in 0.36.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stockade.errors import InputError
+
+GROUPS = 3
+CONCENTRATION = 1.0  # of the Dirichlet prior of the groups' shares: small, so that few groups hold most orders
+SPREADS = 8  # grid of the spread within groups, from a thousandth of the measured range (a tie) to the whole range
+CHAINS, WARM_UP = 500, 30
+PRIOR_EPISODES = 3.0  # that the pooled variance counts for beside an order's own
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of K orders against A attackers, E greedy episodes each.
+
+    Episode e has the same seed for every order (and the free agent), so that differences are paired. Attackers are
+    different games: their noise counts as independent.
+
+    Attributes:
+        orders: K labels, for example `"enterprise > user"`. attackers: A names.
+        pairs: P pairs of unit names (a, b), each pair of units once.
+        returns: (A, K, E) float64.
+        precedes: (K, P) bool, whether a stands before b.
+        training_sd: (A, K) standard deviation of the training noise in each value, independent between orders; 0 where
+            unknown, which is what None means.
+        free_returns: (A, E) of the agent that may repair in any order. free_training_sd: (A,).
+    """
+
+    orders: tuple[str, ...]
+    attackers: tuple[str, ...]
+    pairs: tuple[tuple[str, str], ...]
+    returns: np.ndarray
+    precedes: np.ndarray
+    training_sd: np.ndarray | None = None
+    free_returns: np.ndarray | None = None
+    free_training_sd: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        a, k, p = len(self.attackers), len(self.orders), len(self.pairs)
+        if not a or not k or np.ndim(self.returns) != 3 or np.shape(self.returns)[2] < 2:
+            raise InputError(
+                f"returns: shape {np.shape(self.returns)} for {a} attackers and {k} orders; at least one of each and 2 "
+                "episodes are needed, as (attackers, orders, episodes)"
+            )
+        episodes = np.shape(self.returns)[2]
+        shapes = {"returns": (a, k, episodes), "precedes": (k, p), "training_sd": (a, k)}
+        shapes |= {"free_returns": (a, episodes), "free_training_sd": (a,)}
+        for name, shape in shapes.items():
+            if getattr(self, name) is None:
+                continue
+            array = np.asarray(getattr(self, name), np.float64)
+            if array.shape != shape:
+                raise InputError(f"{name}: shape {array.shape}, must be {shape}")
+            if not np.isfinite(array).all():
+                where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+                raise InputError(f"{name}: the value at {where} is {array[where]}; all values must be finite")
+            if name.endswith("training_sd") and (array < 0).any():
+                raise InputError(f"{name}: {array.min()} is negative; a standard deviation is 0 or more")
+            if name == "precedes" and not np.isin(array, (0, 1)).all():
+                raise InputError("precedes: must hold only 0 and 1 (or False and True)")
+            object.__setattr__(self, name, array)
+
+
+def sample_values(measured: Measured, draws: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray | None]:
+    """True values given what was measured: (draws, A, K) of the orders, and (draws, A) of the free agent or None."""
+    values, free = [], []
+    for a, returns in enumerate(measured.returns):
+        k = len(returns)
+        training_sd = np.zeros(k) if measured.training_sd is None else measured.training_sd[a]
+        if measured.free_returns is not None:
+            returns = np.vstack([returns, measured.free_returns[a]])
+            free_sd = 0.0 if measured.free_training_sd is None else measured.free_training_sd[a]
+            training_sd = np.append(training_sd, free_sd)
+        means, noise = returns.mean(axis=1), noise_of_means(returns) + np.diag(training_sd**2)
+        values.append(_sample_grouped(means[:k], noise[:k, :k], draws, rng))
+        if measured.free_returns is not None:
+            # The free agent's noise given the orders' noise in each draw: what common seeds have in common cancels.
+            slope = np.linalg.pinv(noise[:k, :k], hermitian=True) @ noise[:k, k]
+            sd = np.sqrt(max(0.0, noise[k, k] - slope @ noise[:k, k]))
+            free.append(means[k] - (means[:k] - values[-1]) @ slope + sd * rng.standard_normal(draws))
+    return np.stack(values, axis=1), np.stack(free, axis=1) if free else None
+
+
+def noise_of_means(returns: np.ndarray) -> np.ndarray:
+    """(R, R) covariance of the R rows' means over E common episodes; stable for few episodes too.
+
+    Correlations shrink towards their mean, variances towards theirs, both with a weight of about R / E and 3 / E; and
+    since they are estimated, the variances are those of Student's distribution.
+    """
+    rows, episodes = returns.shape
+    seen = episodes - 1
+    covariance = np.cov(returns).reshape(rows, rows)
+    variances = covariance.diagonal()
+    sd = np.sqrt(np.where(variances > 0, variances, 1.0))
+    correlations = covariance / np.outer(sd, sd)
+    common = (correlations.sum() - correlations.trace()) / max(1, rows * (rows - 1))
+    correlations += (common - correlations) * rows / (rows + seen)
+    np.fill_diagonal(correlations, 1.0)
+    sd = np.sqrt((PRIOR_EPISODES * variances.mean() + seen * variances) / (PRIOR_EPISODES + seen - 2))
+    return correlations * np.outer(sd, sd) / episodes
+
+
+def _sample_grouped(means: np.ndarray, noise: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndarray:
+    """(draws, K) from the posterior of: value = centre of its group + N(0, spread^2), measured = value + N(0, noise).
+
+    Gibbs sampling, many chains at once. The values are integrated out of the updates of groups, centres and spread,
+    since they would tie the chains to where they are when the spread is small.
+    """
+    k, chains = len(means), min(CHAINS, draws)
+    eigenvalues, basis = np.linalg.eigh(noise)
+    eigenvalues = np.maximum(eigenvalues, 0.0)
+    scale = np.ptp(means) + np.sqrt(eigenvalues.mean())
+    if scale == 0:
+        return np.tile(means, (draws, 1))
+    spreads = np.geomspace(1e-3 * scale, scale, SPREADS)
+    variances = eigenvalues + spreads[:, None] ** 2  # (spreads, K) of the measured around their centres, in the basis
+    precisions = np.einsum("ik,sk,jk->sij", basis, 1 / variances, basis)
+
+    rows, numbers = np.arange(chains), np.arange(GROUPS)
+    level = np.full(chains, means.mean())
+    centres = means[rng.integers(k, size=(chains, GROUPS))]
+    group = rng.integers(GROUPS, size=(chains, k))
+    spread = np.full(chains, SPREADS - 1)  # wide at first, so that orders change groups freely
+    kept = []
+    for sweep in range(WARM_UP + -(-draws // chains)):
+        precision = precisions[spread]
+        _update_groups(means, group, centres, precision, rng)
+        member = (group[:, :, None] == numbers).astype(np.float64)
+        weighted = precision @ member
+        # Centres given groups: normal, with prior N(level, scale^2); the level has a flat prior.
+        of_centres = np.swapaxes(member, 1, 2) @ weighted + np.eye(GROUPS) / scale**2
+        pull = np.einsum("ckg,k->cg", weighted, means) + level[:, None] / scale**2
+        factor = np.swapaxes(np.linalg.cholesky(of_centres), 1, 2)
+        centres = np.linalg.solve(of_centres, pull[:, :, None])[:, :, 0]
+        centres += np.linalg.solve(factor, rng.standard_normal((chains, GROUPS, 1)))[:, :, 0]
+        level = centres.mean(axis=1) + rng.standard_normal(chains) * scale / np.sqrt(GROUPS)
+        residual = (means - centres[rows[:, None], group]) @ basis
+        score = -0.5 * (residual**2 @ (1 / variances).T + np.log(variances).sum(axis=1))
+        spread = (score + rng.gumbel(size=score.shape)).argmax(axis=1)
+        if sweep >= WARM_UP:
+            share = spreads[spread, None] ** 2 / variances[spread]
+            values = residual * share + rng.standard_normal((chains, k)) * np.sqrt(eigenvalues * share)
+            kept.append(centres[rows[:, None], group] + values @ basis.T)
+    return np.concatenate(kept)[:draws]
+
+
+def _update_groups(
+    means: np.ndarray, group: np.ndarray, centres: np.ndarray, precision: np.ndarray, rng: np.random.Generator
+) -> None:
+    """A new group, in place, for each order in turn, given the others' groups.
+
+    Args:
+        means: (K,). group: (chains, K) int. centres: (chains, groups).
+        precision: (chains, K, K) of the measured means around their centres.
+    """
+    chains, k = group.shape
+    rows = np.arange(chains)
+    gradient = np.einsum("cij,cj->ci", precision, means - centres[rows[:, None], group])
+    counts = (group[:, :, None] == np.arange(GROUPS)).sum(axis=1) + CONCENTRATION / GROUPS
+    luck = rng.gumbel(size=(k, chains, GROUPS))
+    for i in range(k):
+        counts[rows, group[:, i]] -= 1
+        change = centres[rows, group[:, i], None] - centres  # of the residual, if order i moves to each of the groups
+        score = np.log(counts) - change * (gradient[:, i, None] + 0.5 * change * precision[:, i, i, None])
+        chosen = (score + luck[i]).argmax(axis=1)
+        gradient += precision[:, :, i] * change[rows, chosen, None]
+        group[:, i] = chosen
+        counts[rows, chosen] += 1

@@ -1,0 +1,123 @@
+"""What each precedence (unit a is repaired before unit b) is worth: an additive model, fitted to every posterior draw.
+
+value(order) = constant + sum over pairs of effect x (+1/2 if a stands before b, else -1/2) + lack of fit
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Posterior mean and 95% interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, draws: np.ndarray) -> Estimate:
+        """Of draws, (n,)."""
+        low, high = np.quantile(draws, (0.025, 0.975))
+        return cls(float(draws.mean()), float(low), float(high))
+
+
+@dataclass(frozen=True)
+class Effect:
+    """One precedence; the sequence of its units is the one that is better.
+
+    Attributes:
+        effect, low, high: points per episode that `before` before `after` is worth, with 95% interval. The interval
+            includes what the additive model leaves unexplained.
+        swaps: pairs of measured orders that differ in this precedence only.
+        by_swaps: mean difference of these pairs, without any model; None if there are no such pairs.
+        in_best: whether all orders of the winning set have it.
+    """
+
+    before: str
+    after: str
+    effect: float
+    low: float
+    high: float
+    swaps: int
+    by_swaps: Estimate | None
+    in_best: bool
+
+
+@dataclass(frozen=True)
+class Precedences:
+    """All precedences that the measured orders identify, the largest effect first.
+
+    Attributes:
+        r_squared: share of the variance between orders that single precedences explain; None if all values are equal.
+        residual_sd: of the orders' values around the model, in points: interactions of precedences; None if there are
+            no more orders than coefficients.
+    """
+
+    effects: tuple[Effect, ...]
+    r_squared: float | None
+    residual_sd: float | None
+
+
+def pairs_of(orders: Sequence[Sequence[str]]) -> tuple[tuple[tuple[str, str], ...], np.ndarray]:
+    """Pairs of units, each once, and (K, P) bool whether the first stands before the second in each order."""
+    pairs = tuple(itertools.combinations(sorted(orders[0]), 2))
+    precedes = [[order.index(a) < order.index(b) for a, b in pairs] for order in map(list, orders)]
+    return pairs, np.array(precedes, np.bool_).reshape(len(orders), len(pairs))
+
+
+def precedence_effects(
+    values: np.ndarray,
+    precedes: np.ndarray,
+    pairs: Sequence[tuple[str, str]],
+    best: np.ndarray,
+    rng: np.random.Generator,
+) -> Precedences:
+    """Fit the additive model to each draw by generalised least squares.
+
+    Args:
+        values: (draws, K) of the orders' true values. precedes: (K, P) 0 or 1.
+        pairs: P names (a, b). Those whose effect the measured orders do not identify are left out.
+        best: (K,) bool, the winning set.
+        rng: for the lack of fit, which is added to each draw with the residual variance (itself uncertain).
+    """
+    k = values.shape[1]
+    design = np.column_stack([np.ones(k), precedes - 0.5])
+    inverse = np.linalg.pinv(design)
+    identified = np.abs(inverse @ design - np.eye(design.shape[1])).max(axis=1) < 1e-8
+    means, covariance = values.mean(axis=0), np.cov(values, rowvar=False).reshape(k, k)
+    unexplained = np.eye(k) - design @ inverse  # projection onto what no coefficients can reach
+    freedom = round(unexplained.trace())
+    squares = float(means @ unexplained @ means)
+    total = float(((means - means.mean()) ** 2).sum())
+    variance = max(0.0, squares - np.trace(unexplained @ covariance)) / freedom if freedom else 0.0
+    noisy = values
+    if variance > 0:
+        sd = np.sqrt(variance * freedom / rng.chisquare(freedom, (len(values), 1)))
+        noisy = values + sd * rng.standard_normal(values.shape)
+    weights = np.linalg.inv(covariance + (variance + 1e-6 * total + 1e-12) * np.eye(k))
+    fit = np.linalg.pinv(design.T @ weights @ design, rcond=1e-10, hermitian=True) @ design.T @ weights
+    coefficients = noisy @ fit.T
+
+    differ = precedes[:, None, :] != precedes[None, :, :]
+    single = differ & (differ.sum(axis=2, keepdims=True) == 1)
+    effects = []
+    for p in np.flatnonzero(identified[1:]):
+        sign = 1 if coefficients[:, p + 1].mean() >= 0 else -1
+        better = sign * (precedes[:, p] - 0.5) > 0
+        first, second = np.nonzero(single[:, :, p] & better[:, None])
+        swapped = (values[:, first] - values[:, second]).mean(axis=1) if len(first) else None
+        worth, by_swaps = Estimate.of(sign * coefficients[:, p + 1]), None if swapped is None else Estimate.of(swapped)
+        names, in_best = pairs[p][::sign], bool(better[best].all())
+        effects.append(Effect(*names, worth.value, worth.low, worth.high, len(first), by_swaps, in_best))
+    return Precedences(
+        tuple(sorted(effects, key=lambda effect: -effect.effect)),
+        1 - squares / total if total > 0 else None,
+        math.sqrt(max(0.0, squares) / freedom) if freedom else None,
+    )

@@ -1,0 +1,240 @@
+"""`stockade search`: from settings to a verdict, through interruptions.
+
+settings -> folder -> training (together.py or separate.py) -> Outcome -> answer (summary.py) -> verdict, table, pictures
+
+runs/NAME/  config.json  checkpoints/ or state.json  policies/  summary.json  pictures/
+"""
+
+from __future__ import annotations
+
+import html
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stockade.cage2.scenario import FOOTHOLD
+from stockade.errors import InputError, SettingError
+from stockade.files import as_json, json_output, write_durably
+from stockade.learn.checkpoint import Checkpoint, CheckpointFolder, save
+from stockade.learn.files import run_session
+from stockade.learn.train import StopSignals
+from stockade.text import duration
+from stockade.workflow.board import Board
+from stockade.workflow.config import SearchConfig
+from stockade.workflow.hosts import HostOrders, finer, propose
+from stockade.workflow.orders import ORDERS, Order, hosts_red_can_hold, representative, restricted
+from stockade.workflow.store import SearchFolder
+from stockade.workflow.summary import Answer, Outcome, answer
+from stockade.workflow.together import JUDGE_SEED, AllOrders, TogetherTraining
+from stockade.workflow.units import FREE, TYPES, UNITS, Ranking
+
+_OF_A_SESSION = ("plots", "json", "engine", "address", "num_cpus_per_workflow")
+"""Settings that a resumed search takes from the command line: where and how, not what."""
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """A search's result, for notebooks and scripts.
+
+    Attributes:
+        folder: of the search. answer: the verdict in every form; None if the search was interrupted.
+        stopped: the signal that interrupted it, or None.
+    """
+
+    folder: Path
+    answer: Answer | None
+    stopped: int | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """Of the command."""
+        return 0 if self.stopped is None else 128 + self.stopped
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        return "" if self.answer is None else "\n".join(self.answer.lines)
+
+    @property
+    def best(self) -> list[str]:
+        """The orders in the winning set."""
+        return [] if self.answer is None else list(self.answer.summary["best"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Content of summary.json."""
+        return {} if self.answer is None else self.answer.summary
+
+    def __repr__(self) -> str:
+        """The verdict and where it is."""
+        return f"SearchResult({self.folder}):\n{self.verdict or 'interrupted; continue it with resume='}"
+
+    def _repr_html_(self) -> str:
+        """The verdict and the table of all orders."""
+        if self.answer is None:
+            return html.escape(repr(self))
+        lines = "".join(f"<p>{html.escape(line)}</p>" for line in self.answer.lines)
+        return lines + self.answer.table._repr_html_()
+
+
+def search(config: SearchConfig) -> SearchResult:
+    """Begin a search or continue one."""
+    with json_output(config.json) as write:
+        config, folder = _open(config)
+        for remark in config.without_effect():
+            print(f"warning: {remark}", file=sys.stderr, flush=True)
+        with run_session(folder.path):
+            result = _separately(config, folder) if config.separate else _together(config, folder)
+        if result.answer is not None:
+            write(result.answer.summary)
+    return result
+
+
+def _open(config: SearchConfig) -> tuple[SearchConfig, SearchFolder]:
+    """The settings that count and the folder, new or that of the search to continue."""
+    if config.resume is None:
+        if not config.separate and config.budget < 2 * config.n_envs:
+            raise SettingError("total_episodes", config.budget, f"is less than two updates of {config.n_envs} episodes")
+        return config, SearchFolder.create(config)
+    folder = SearchFolder.find(config.resume, config.runs)
+    own = folder.read_config()
+    asked = config.total_episodes
+    if asked is not None and asked < own.budget:
+        raise SettingError("total_episodes", asked, f"is less than the {own.budget:,} of {folder.path}; a search can be "
+                           "extended, not shortened")  # fmt: skip
+    session = {name: getattr(config, name) for name in _OF_A_SESSION}
+    if asked is not None and asked > own.budget:
+        extended = replace(own, total_episodes=asked)
+        folder.write_config(extended)
+        own = extended
+    return replace(own, runs=config.runs, resume=config.resume, **session), folder
+
+
+# ------------------------------------------------------------------------------------------------- all orders together
+def _together(config: SearchConfig, folder: SearchFolder) -> SearchResult:
+    units, held = UNITS[config.units], _held(config)
+    types = _one_of_each_class(TYPES.matters(held)) if config.classes else list(ORDERS)
+    plan = AllOrders(config, [*types, FREE]) if config.units == "types" else HostOrders(config, held, types)
+    training = TogetherTraining(config, plan, CheckpointFolder(folder.path / "checkpoints", keep=2))
+    if training.training.episodes:
+        print(f"continuing {folder.path} after {training.training.episodes:,} episodes", flush=True)
+    labels = [TYPES.describe(order, TYPES.matters(held)) for order in [*types, FREE]]
+    labels += ["best order of hosts"] if isinstance(plan, HostOrders) else []
+    board = Board(labels, training.last_goal, training.training.episodes)
+    try:
+        with StopSignals() as stop:
+            whole = training.run(lambda: stop.received is not None, lambda t: _show(board, t))
+            board.clear()
+            if not whole:
+                assert stop.received is not None
+                return _interrupted(folder, training.training.episodes, stop.received)
+            outcome = _measure(config, training, plan, units.matters(held))
+            save_policy(folder.path, training, outcome.orders)
+    finally:
+        training.close()
+    return finish(config, folder, outcome)
+
+
+def _measure(
+    config: SearchConfig, training: TogetherTraining, plan: AllOrders | HostOrders, matters: np.ndarray
+) -> Outcome:
+    """The values of all orders of types, the free agent, and with --units hosts the best orders of hosts."""
+    references = len(plan.orders)
+    finalists = []
+    if isinstance(plan, HostOrders):
+        print("GP-UCB proposes orders of hosts; greedy episodes measure them ...", flush=True)
+        finalists = propose(training.training, plan)
+    print(f"judging every order by {config.judged_episodes:,} greedy episodes ...", flush=True)
+    chosen = [*range(references - 1), *finalists, references - 1]  # the free agent is the last
+    returns = training.training.returns(config.judged_episodes, JUDGE_SEED, chosen)
+    moved = training.training_sd()[:, :references]
+    sd = np.concatenate([moved[:, :-1], np.repeat(moved.mean(axis=1, keepdims=True), len(finalists), axis=1)], axis=1)
+    episodes = np.zeros(len(training.training.orders), np.int64)
+    episodes[: len(training.episodes_by_order)] = training.episodes_by_order
+    orders = tuple(training.training.orders[k] for k in chosen[:-1])
+    return Outcome(
+        training.units, matters, orders, returns[:, :-1], sd, episodes[chosen[:-1]], returns[:, -1], moved[:, -1],
+        training.curves.to_json(), _why(training), training.seconds(), total=0 if finalists else len(orders),
+        extra=finer(returns, references - 1, config.goal) if finalists else {},
+    )  # fmt: skip
+
+
+def _held(config: SearchConfig) -> np.ndarray:
+    """(13,) bool, hosts that one of the attackers can hold, its foothold apart."""
+    held = np.zeros(len(UNITS["hosts"].names), np.bool_)
+    for red in config.reds:
+        held |= hosts_red_can_hold(red, config.rules, config.horizon)
+    held[FOOTHOLD] = False
+    return held
+
+
+def _one_of_each_class(matters: np.ndarray) -> list[Order]:
+    found: dict[Order, Order] = {}
+    for order in ORDERS:
+        found.setdefault(restricted(order, matters), representative(order, matters))
+    return list(found.values())
+
+
+def _show(board: Board, training: TogetherTraining) -> None:
+    curves = training.curves
+    values = curves.values[-1].mean(axis=0) if curves.values else None
+    moved = np.stack(curves.values[-3:]).mean(axis=1).std(axis=0) if len(curves.values) > 1 else None
+    board.show(training.training.episodes, training.last_goal, values, moved, training.training.shares)
+
+
+def _why(training: TogetherTraining) -> str:
+    used = f"{training.training.episodes:,} of {training.budget:,} episodes"
+    return f"values stopped improving after {used}" if training.stopped_early else f"the budget is used: {used}"
+
+
+def _interrupted(folder: SearchFolder, episodes: int, number: int) -> SearchResult:
+    print(f"stopped by {signal.Signals(number).name} after {episodes:,} episodes, which are kept; continue with: "
+          f"stockade search --resume {folder.path}", file=sys.stderr)  # fmt: skip
+    return SearchResult(folder.path, None, number)
+
+
+def save_policy(folder: Path, training: TogetherTraining, orders: Sequence[Ranking]) -> None:
+    """The policy for all orders as a checkpoint that can be played anywhere; `best` is set by `finish`."""
+    policy, config = training.training.policy, training.config
+    arrays = {f"policy.{name}": weights for name, weights in policy.save_weights().items()}
+    rest = {
+        "architecture": policy.architecture.to_json(), "obs": config.obs, "rules": config.rules, "red": config.red,
+        "constraint": {"units": config.units, "judge": config.judge},
+        "orders": {training.units.describe(order): list(order) for order in orders},
+    }  # fmt: skip
+    save(folder / "policies" / "conditioned", Checkpoint(arrays, rest))
+
+
+# ----------------------------------------------------------------------------------------------------- one at a time
+def _separately(config: SearchConfig, folder: SearchFolder) -> SearchResult:
+    from stockade.workflow.separate import SeparateSession
+
+    session = SeparateSession(config, folder)
+    stopped = session.run()
+    if stopped is not None:
+        return SearchResult(folder.path, None, stopped)
+    return finish(config, folder, session.outcome())
+
+
+# -------------------------------------------------------------------------------------------------------- at the end
+def finish(config: SearchConfig, folder: SearchFolder, outcome: Outcome) -> SearchResult:
+    """Judge, write summary.json, print the verdict and the table, draw the pictures."""
+    found = answer(config, outcome)
+    write_durably(folder.path / "summary.json", (as_json(found.summary) + "\n").encode())
+    print("\n" + "\n".join(found.lines) + "\n")
+    print(found.table)
+    print(f"\n{outcome.ended}, {duration(outcome.seconds)}. = equal to the best, ? still open. Intervals of 95%.")
+    if config.plots:
+        print("drawing pictures ...", flush=True)
+        from stockade.workflow.plots import draw_search
+
+        try:
+            print(f"pictures: {', '.join(str(path) for path in draw_search(folder.path))}")
+        except InputError as error:
+            print(f"pictures: none; {error}")
+    print(f"everything else: {folder.path}")
+    return SearchResult(folder.path, found)

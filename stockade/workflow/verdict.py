@@ -1,0 +1,292 @@
+"""The answer of a search: which orders are best, how surely, what each precedence is worth, and all of it in words.
+
+Measured -> posterior draws -> Verdict (one per goal) -> lines of text
+
+Goals with several attackers: `mean` over the attackers, and `worst`, the minimum over them.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from stockade.errors import InputError
+from stockade.text import WIDTH, plural
+from stockade.workflow.posterior import Measured, sample_values
+from stockade.workflow.precedence import Estimate, Precedences, precedence_effects
+
+Goal = Literal["mean", "worst"]
+Status = Literal["equal", "open", "worse"]
+MARGIN_POINTS, MARGIN_SHARE = 0.3, 0.03
+SURE = 0.95
+NAMED_ORDERS, NAMED_PRECEDENCES = 6, 3  # that the words list at most
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """What is known of one order, for one goal.
+
+    Attributes:
+        measured: mean return of its episodes. value, low, high: posterior mean and 95% interval of its true value.
+        p_best: in each posterior draw, the orders within the margin of that draw's best share one win equally; p_best is
+            the order's mean share. It sums to 1 over the orders, and n orders that are truly equal have 1/n each.
+        p_equal: probability of being within the margin of the best.
+        status: `equal` to the best (p_equal at least 0.95), `worse` (at most 0.05, and not in the winning set) or `open`.
+        best: whether it is in the winning set: the fewest orders that hold the one with the highest true value with
+            probability 0.95, and every order with p_equal of at least 0.5.
+        by_attacker: its value against each attacker.
+    """
+
+    order: str
+    measured: float
+    value: float
+    low: float
+    high: float
+    p_best: float
+    p_equal: float
+    status: Status
+    best: bool
+    by_attacker: tuple[Estimate, ...]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer for one goal.
+
+    Attributes:
+        margin: points within which two orders count as equal.
+        orders: in the sequence in which they were measured. best: the winning set, the highest p_best first.
+        rule: precedences (before, after) that all of the winning set share, if every other order lacks one of them;
+            otherwise empty. any_place: units that are in no precedence of the rule.
+        free: value of the agent that may repair in any order; cost: that minus the value of the best order, positive if
+            the order costs something. None if it was not measured.
+    """
+
+    goal: Goal
+    attackers: tuple[str, ...]
+    margin: float
+    orders: tuple[Posterior, ...]
+    best: tuple[str, ...]
+    rule: tuple[tuple[str, str], ...]
+    any_place: tuple[str, ...]
+    precedences: Precedences
+    free: Estimate | None
+    cost: Estimate | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def judge(
+    measured: Measured, *, margin: float | None = None, seed: int = 0, draws: int = 20_000
+) -> tuple[Verdict, ...]:
+    """The verdicts: for one attacker one (`mean`), for several those of `mean` and `worst`.
+
+    Args:
+        measured: the evaluation of all orders.
+        margin: points within which orders count as equal; default: the larger of 0.3 points and 3% of the best value.
+        seed: of the posterior draws; the same input gives the same verdict.
+        draws: from the posterior.
+    """
+    if margin is not None and not (math.isfinite(margin) and margin >= 0):
+        raise InputError(f"margin: {margin} is not possible; give 0 or more points")
+    if draws < 2:
+        raise InputError(f"draws: {draws} is too few; give 2 or more")
+    rng = np.random.default_rng(seed)
+    values, free = sample_values(measured, draws, rng)
+    goals: tuple[Goal, ...] = ("mean", "worst") if len(measured.attackers) > 1 else ("mean",)
+    return tuple(_judge_goal(measured, goal, margin, values, free, rng) for goal in goals)
+
+
+def _judge_goal(
+    measured: Measured, goal: Goal, margin: float | None,
+    by_attacker: np.ndarray, free_by_attacker: np.ndarray | None, rng: np.random.Generator,
+) -> Verdict:  # fmt: skip
+    """Of draws by attacker: (draws, A, K) of the orders, (draws, A) of the free agent."""
+    combine = np.mean if goal == "mean" else np.min
+    means, values = combine(measured.returns.mean(axis=2), axis=0), combine(by_attacker, axis=1)
+    if margin is None:
+        margin = max(MARGIN_POINTS, MARGIN_SHARE * abs(float(means.max())))
+    near = values >= values.max(axis=1, keepdims=True) - margin
+    p_best, p_equal = (near / near.sum(axis=1, keepdims=True)).mean(axis=0), near.mean(axis=0)
+    best = _credible_set(values) | (p_equal >= 0.5)
+    orders = []
+    for k, label in enumerate(measured.orders):
+        status: Status = "equal" if p_equal[k] >= SURE else "open" if best[k] or p_equal[k] > 1 - SURE else "worse"
+        mine, each = Estimate.of(values[:, k]), tuple(Estimate.of(draws) for draws in by_attacker[:, :, k].T)
+        numbers = (float(means[k]), mine.value, mine.low, mine.high, float(p_best[k]), float(p_equal[k]))
+        orders.append(Posterior(label, *numbers, status, bool(best[k]), each))
+    rule, any_place = _rule(measured, best)
+    free = None if free_by_attacker is None else combine(free_by_attacker, axis=1)
+    leader = values[:, values.mean(axis=0).argmax()]
+    return Verdict(
+        goal, measured.attackers, margin, tuple(orders),
+        tuple(measured.orders[k] for k in np.argsort(-p_best, kind="stable") if best[k]), rule, any_place,
+        precedence_effects(values, measured.precedes, measured.pairs, best, rng),
+        None if free is None else Estimate.of(free), None if free is None else Estimate.of(free - leader),
+    )  # fmt: skip
+
+
+def _credible_set(values: np.ndarray) -> np.ndarray:
+    """(K,) bool, the fewest orders among which is the best of a draw, (draws, K), in 95% of the draws."""
+    wins = np.bincount(values.argmax(axis=1), minlength=values.shape[1]) / len(values)
+    ranked = np.argsort(-wins, kind="stable")
+    enough = np.searchsorted(np.cumsum(wins[ranked]), SURE - 1e-12) + 1
+    return np.isin(np.arange(len(wins)), ranked[:enough])
+
+
+def _rule(measured: Measured, best: np.ndarray) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+    """Precedences that tell the orders of the set `best`, (K,) bool, from all others, and units of which they say nothing.
+
+    Precedences that follow from two others (a before b before c) are left out.
+    """
+    inside = measured.precedes[best]
+    shared = np.flatnonzero((inside == inside[0]).all(axis=0))
+    if best.all() or (measured.precedes[:, shared] == inside[0, shared]).all(axis=1).sum() > best.sum():
+        return (), ()
+    rule = {measured.pairs[p] if inside[0, p] else measured.pairs[p][::-1] for p in shared}
+    units = {unit for pair in measured.pairs for unit in pair}
+    named = {unit for pair in rule for unit in pair}
+    direct = {(a, c) for a, c in rule if not any((a, b) in rule and (b, c) in rule for b in units)}
+    return tuple(sorted(direct)), tuple(sorted(units - named))
+
+
+# -------------------------------------------------------------------------------------------------------------- words
+def verdict_lines(
+    verdicts: Sequence[Verdict], *, tried: tuple[int, int], total: tuple[int, int], next_step: str = ""
+) -> list[str]:
+    """The verdicts in words, at most 100 columns wide.
+
+    Args:
+        verdicts: of `judge`.
+        tried, total: number of classes of equal orders, and of the orders in them.
+        next_step: what to do if questions are open, for example `"more episodes: --total-episodes 200000"`.
+    """
+    sentences = []
+    for verdict in verdicts:
+        if len(verdicts) > 1:
+            attackers = " and ".join(verdict.attackers)
+            sentences.append(f"Mean over {attackers}:" if verdict.goal == "mean" else f"Worst case of {attackers}:")
+        sentences += _Words(verdict).sentences()
+    (classes, orders), (all_classes, all_orders) = tried, total
+    left = f"{all_classes - classes:,} of {plural(all_classes, 'class', 'classes')}"
+    sentences.append(f"Not tried: {left} ({all_orders - orders:,} of {plural(all_orders, 'order')}).")
+    if any(order.status == "open" for verdict in verdicts for order in verdict.orders):
+        sentences.append(f"To settle what is open: {next_step or 'more training or evaluation episodes'}.")
+    # A line does not break inside an order.
+    whole = [sentence.replace(" > ", "\xa0>\xa0") for sentence in sentences]
+    lines = [line for sentence in whole for line in textwrap.wrap(sentence, WIDTH, subsequent_indent="  ")]
+    return [line.replace("\xa0", " ") for line in lines]
+
+
+class _Words:
+    """Sentences about one verdict."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        self.verdict = verdict
+        self.digits = max(1, math.ceil(-math.log10(verdict.margin))) if verdict.margin > 0 else 2
+        self.within = f"{self.number(verdict.margin)} points"
+
+    def number(self, value: float) -> str:
+        """With the decimals that the margin needs, and no negative zero."""
+        return f"{round(value, self.digits) + 0.0:.{self.digits}f}"
+
+    def interval(self, low: float, high: float) -> str:
+        return f"({self.number(low)} to {self.number(high)})"
+
+    def sentences(self) -> list[str]:
+        orders = self.verdict.orders
+        value = self.number(max(order.value for order in orders))
+        if len(orders) == 1:
+            return [f"Only one class of orders was tried: {orders[0].order} ({value}).", *self.cost()]
+        if all(order.status == "equal" for order in orders):
+            no_better = f"No order is better than another by more than {self.within} ({value})"
+            return [f"{no_better}: the order does not matter here.", *self.cost()]
+        return [*self.claims(), *self.best(), *self.rule(), *self.cost(), *self.limits()]
+
+    def claims(self) -> list[str]:
+        """Precedences that are surely worth something, the largest first."""
+        effects = [e for e in self.verdict.precedences.effects if round(e.low, self.digits) > 0]
+        effects = [e for e in effects if e.effect >= self.verdict.margin]
+        sentences = []
+        for e in effects[:NAMED_PRECEDENCES]:
+            worth = f"worth +{self.number(e.effect)} points per episode {self.interval(e.low, e.high)}"
+            if e.in_best:
+                sentences.append(f"Repair {e.before} before {e.after}: that precedence is {worth}.")
+            else:
+                sentences.append(f"On average over the orders, {e.before} before {e.after} is {worth}.")
+        if len(effects) > NAMED_PRECEDENCES:
+            sentences.append(
+                f"Smaller, but not by chance: {plural(len(effects) - NAMED_PRECEDENCES, 'precedence')} more."
+            )
+        return sentences
+
+    def best(self) -> list[str]:
+        """The orders that are equal to the best, and those that may be."""
+        ranked = sorted(self.verdict.orders, key=lambda order: -order.p_best)
+        equal, unsure = ([o for o in ranked if o.status == status] for status in ("equal", "open"))
+        sentences = []
+        if equal:
+            head = "Best so far" if unsure else "Best"
+            several = f"{len(equal)} orders that are equal within {self.within}: " if len(equal) > 1 else ""
+            sentences.append(f"{head}: {several}{self.listed(equal)}")
+        if unsure:
+            sentences.append(f"{'Perhaps as good' if equal else 'Open, the best is among'}: {self.listed(unsure)}")
+        return sentences
+
+    def listed(self, orders: Sequence[Posterior]) -> str:
+        """Orders with their values and probabilities."""
+        named = [f"{o.order} ({self.number(o.value)})" for o in orders[:NAMED_ORDERS]]
+        more = [f"{len(orders) - NAMED_ORDERS} more"] * (len(orders) > NAMED_ORDERS)
+        chances = [f"{o.p_best:.2f}".removeprefix("0") for o in orders[:NAMED_ORDERS]]
+        return f"{', '.join(named + more)}. P(best) {', '.join(chances)}."
+
+    def rule(self) -> list[str]:
+        """What the best have in common, and what makes no difference; only said if it is certain."""
+        verdict = self.verdict
+        if not verdict.rule or len(verdict.best) == 1 or any(order.status == "open" for order in verdict.orders):
+            return []
+        sentences = [f"These are all orders with {' and '.join(f'{a} before {b}' for a, b in verdict.rule)}."]
+        if verdict.any_place:
+            stands = "stands" if len(verdict.any_place) == 1 else "stand"
+            where = f"Where {' and '.join(verdict.any_place)} {stands} makes no difference"
+            sentences.append(f"{where} (less than {self.within}).")
+        return [" ".join(sentences)]
+
+    def cost(self) -> list[str]:
+        """Of having to keep an order at all."""
+        free, cost = self.verdict.free, self.verdict.cost
+        if free is None or cost is None:
+            return []
+        against = f"an agent that may repair in any order ({self.number(free.value)})"
+        if cost.high < 0:
+            better = f"{self.number(-cost.value)} points {self.interval(-cost.high, -cost.low)}"
+            return [f"The best order is {better} better than {against}, which needs more training."]
+        size = f"{self.number(cost.value)} points {self.interval(cost.low, cost.high)}"
+        costs = f"costs {size}" if cost.low > 0 else f"has no cost that can be measured, {size},"
+        return [f"The order {costs} against {against}."]
+
+    def limits(self) -> list[str]:
+        """Where the words about precedences fall short."""
+        found, margin = self.verdict.precedences, self.verdict.margin
+        sentences = []
+        if found.residual_sd is not None and found.r_squared is not None and found.residual_sd > margin:
+            left = f"{self.number(found.residual_sd)} points (R2 {found.r_squared:.2f})"
+            sentences.append(f"Precedences interact: one by one they explain the values up to {left}.")
+        for e in found.effects:
+            swaps = e.by_swaps
+            if (
+                swaps is not None
+                and (swaps.low > e.high or swaps.high < e.low)
+                and abs(swaps.value - e.effect) > margin
+            ):
+                worth = f"{self.number(swaps.value)} {self.interval(swaps.low, swaps.high)}"
+                model = f"the additive model says {self.number(e.effect)}"
+                sentences.append(f"Orders that differ only in {e.before} before {e.after} differ by {worth}; {model}.")
+        return sentences
