@@ -1,6 +1,6 @@
 """Who trains on a Ray cluster, or on a Ray of this machine: one Ray task per training.
 
-submit(task) -> a streaming task somewhere in the cluster -> UpdateRow, Saved ... WorkflowResult -> next_event() on the driver
+submit(task) -> a streaming task in the cluster -> UpdateRow, Saved ... WorkflowResult -> next_event() on the driver
 
 Workers get everything with the call and send everything back: they need the package and nothing else, no shared files.
 Ray repeats nothing by itself; a training whose worker or node is lost is handed out again here, a few times, from its

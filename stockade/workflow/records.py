@@ -107,8 +107,9 @@ class WorkflowResult:
         stopped: why.
         held: (5,) bool, types that red held at some time (its foothold apart); all False where nobody looked.
         statistics: what was repaired.
-        weights: of the policy that is kept, by name. architecture: of it, as JSON.
         seconds: wall time.
+        weights: of the policy that is kept, by name. architecture: of it, as JSON.
+        returns: (attackers, episodes) that the value rests on.
         state: to continue from; None if it cannot be continued.
     """
 
@@ -128,7 +129,8 @@ class WorkflowResult:
     stopped: StopReason
     held: tuple[bool, ...]
     statistics: FixStatistics
+    seconds: float
     weights: dict[str, np.ndarray]
     architecture: dict[str, object]
-    seconds: float
+    returns: np.ndarray
     state: Checkpoint | None = None

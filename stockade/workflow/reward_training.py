@@ -1,4 +1,4 @@
-"""`--constraint reward`, one training: collect episodes -> measure the policy that played -> stop with it, or improve it.
+"""`--constraint reward`, one training: collect episodes -> measure the policy that played -> stop with it or improve.
 
 Compliance is asked before the update, of the episodes that the present policy has just played: what passes the
 threshold is the policy that is kept. An update plays whole episodes (unless --update-steps says otherwise), so that
@@ -91,7 +91,7 @@ class RewardTraining:
             task.number, task.order, value, standard_error(returns), len(returns), (value,), math.nan,
             measured.compliance, measured.fixes, measured.no_fix, self._rule.complies(measured),
             self._learner.episodes, self.updates, self.stopped, tuple(self._held.tolist()), counts.statistics(),
-            policy.save_weights(), policy.architecture.to_json(), seconds,
+            seconds, policy.save_weights(), policy.architecture.to_json(), returns[None],
         )  # fmt: skip
 
     def state(self) -> Checkpoint:

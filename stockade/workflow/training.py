@@ -3,8 +3,8 @@
 task -> RewardTraining or StrictTraining -> UpdateRow, Saved ... -> WorkflowResult
 
 A training that was interrupted continues from its last checkpoint, bit for bit. A strict training may also continue an
-earlier one of the same order: from its weights, Adam's moments and environments, with the schedules as far along as they
-would be had all episodes been planned from the start.
+earlier one of the same order: from its weights, Adam's moments and environments, with the schedules as far along as if
+all episodes had been planned from the start.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from stockade.workflow.units import UNITS
 CHECKPOINT_UPDATES = 10
 """Updates between two checkpoints of a training: what a kill repeats at most."""
 VALUE_EPISODES = 1000
-"""Greedy episodes against each attacker that the value of a strict training rests on; the seeds are the same for all."""
+"""Greedy episodes against each attacker that the value of a strict training rests on, with the same seeds for all."""
 
 
 class Interrupted(Exception):
@@ -96,23 +96,22 @@ class StrictTraining:
     """One order as a rule, trained for so many episodes; see `Training`.
 
     Attributes:
-        stopped: why it is over, once it is. updates: made so far.
+        updates: made so far.
     """
 
     def __init__(self, task: Task) -> None:
         self.task, config = task, task.config
         self._training = ConditionedTraining(config, UNITS[config.units], [task.order], task.seed, task.threads)
         self.updates, self._first, self._value_before = 0, 0, math.nan
-        self.stopped: StopReason | None = None
+        self._fixes = [0.0, 0.0]  # fixes per episode in the last update, share of episodes without one
         if task.state is not None:
             self._restore(task.state)
-        self._fixes = np.zeros(2)  # mean fixes per episode of the last update, share of episodes without one
 
     def _restore(self, state: Checkpoint) -> None:
         training, mine = self._training, state.rest["strict"]
         training.restore(state.arrays, state.rest)
         if mine["number"] == self.task.number:
-            self.updates, self._first = mine["updates"], mine["first"]
+            self.updates, self._first, self._fixes = mine["updates"], mine["first"], mine["fixes"]
             self._value_before = math.nan if mine["value_before"] is None else mine["value_before"]
         else:  # the training that this one continues
             self._first, self._value_before = training.episodes, mine["value"]
@@ -122,6 +121,12 @@ class StrictTraining:
     def _episodes(self) -> int:
         return self._training.episodes - self._first
 
+    @property
+    def stopped(self) -> StopReason | None:
+        """Over when another update might not fit; so is a training that ended before its result was written down."""
+        fits = self._episodes + episodes_of_update(self.task.config) <= self.task.episodes
+        return None if fits else "fixed"
+
     def update(self) -> UpdateRow:
         """One iteration of PPO."""
         clock, task = time.perf_counter(), self.task
@@ -130,9 +135,7 @@ class StrictTraining:
         carried_out = played.fixes - played.refused
         reward, fixes, no_fix = (float(x.mean()) if len(x) else math.nan
                                  for x in (played.value, carried_out, carried_out == 0))  # fmt: skip
-        self._fixes = np.array([fixes, no_fix])
-        if self._episodes + episodes_of_update(task.config) > task.episodes:  # another update does not fit
-            self.stopped = "fixed"
+        self._fixes = [fixes, no_fix]
         return UpdateRow(task.number, self.updates, self._episodes, reward, 0.0, 1.0, fixes, no_fix,
                          time.perf_counter() - clock, 0.0)  # fmt: skip
 
@@ -146,9 +149,10 @@ class StrictTraining:
         value = float(judged.mean())
         return WorkflowResult(
             task.number, task.order, value, standard_error(judged), returns.size, tuple(by_attacker.tolist()),
-            value - self._value_before, 1.0, float(self._fixes[0]), float(self._fixes[1]), True, self._episodes,
+            value - self._value_before, 1.0, self._fixes[0], self._fixes[1], True, self._episodes,
             self.updates, self.stopped, (False,) * len(UNIT_TYPES), FixStatistics({}, {}),
-            training.policy.save_weights(), training.policy.architecture.to_json(), seconds, self._state(value),
+            seconds, training.policy.save_weights(), training.policy.architecture.to_json(), returns[:, 0],
+            self._state(value),
         )  # fmt: skip
 
     def state(self) -> Checkpoint:
@@ -159,7 +163,7 @@ class StrictTraining:
         arrays, rest = self._training.state()
         before = None if math.isnan(self._value_before) else self._value_before
         mine = {"number": self.task.number, "updates": self.updates, "first": self._first, "value_before": before,
-                "value": value}  # fmt: skip
+                "value": value, "fixes": self._fixes}  # fmt: skip
         return Checkpoint(arrays, {**rest, "strict": mine})
 
     def close(self) -> None:
