@@ -1,8 +1,8 @@
 """The tables of separate trainings: training_log.csv, one row per update, and gp_log.csv, one row per proposal.
 
 training_log.csv grows by a line at a time. When trainings continue from a checkpoint (after a kill, or because a worker
-died), the rows after it are taken out first, so that each update of each training is there once. gp_log.csv is small and
-is written anew, in one instant, whenever it changes.
+died), the rows after it are taken out first, so that each update of each training is there once. gp_log.csv is small
+and is written anew, in one instant, whenever it changes.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ resumed tells the same results again and continues as it would have.
 
 With `--constraint strict` every order complies, and a class that is proposed again is trained further. The model sees
 the latest value of each class, and the uncertainty of that value includes that more training may still improve it: the
-last gain is taken for what is yet to come. The rest of this page is about `--constraint reward`.
+last gain is taken for what is yet to come. So plain UCB leaves an order alone once it no longer gains. What follows
+about feasibility, repeats and settled classes holds for `--constraint reward`.
 
 Value model: a Gaussian process over the 120 orders (gaussian_process.py). It sees the feasible results only. What an
 infeasible agent earned is the value of not keeping to the order, often a better one; believed, it would draw the search
@@ -299,7 +300,7 @@ class Strategy(ABC):
             by_feasibility = -round(float(feasibility[arm]), _DIGITS)
             probable = feasibility[arm] >= MIN_FEASIBILITY / (1 + repeats)
             hopeful = c in feasible or (bool(feasible) and probable)
-            settled = c in feasible and sd[arm] <= SETTLED * unit
+            settled = not self._strict and c in feasible and sd[arm] <= SETTLED * unit
             scores = (by_value, by_feasibility) if hopeful else (by_feasibility, by_value)
             return (not hopeful, settled, *scores, int(attempts[c]), *preference(ORDERS[arm]))
 
