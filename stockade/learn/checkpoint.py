@@ -97,6 +97,13 @@ def load(path: Path) -> Checkpoint:
         raise CheckpointError(f"{arrays} is no safetensors file: {error}") from error
 
 
+def remove(path: Path) -> None:
+    """Take a checkpoint away."""
+    _json_of(path).unlink(missing_ok=True)  # first, so that it never points to nothing
+    for arrays in path.parent.glob(f"{path.name}-*.safetensors"):
+        arrays.unlink(missing_ok=True)
+
+
 class CheckpointFolder:
     """The checkpoints of a run: the last few by number, and the best."""
 
@@ -114,7 +121,7 @@ class CheckpointFolder:
             warnings.warn(f"the checkpoint could not be written, training goes on: {error}", stacklevel=2)
             return False
         for old in self.numbers()[: -self.keep]:
-            self._remove(old)
+            remove(self.folder / f"checkpoint-{old:08d}")
         return True
 
     def numbers(self) -> list[int]:
@@ -140,11 +147,6 @@ class CheckpointFolder:
                 warnings.warn(f"{error}; taking the last checkpoint", stacklevel=2)
         return self.load_last()
 
-    def _remove(self, number: int) -> None:
-        name = f"checkpoint-{number:08d}"
-        (self.folder / f"{name}.json").unlink(missing_ok=True)  # first, so that it never points to nothing
-        for arrays in self.folder.glob(f"{name}-*.safetensors"):
-            arrays.unlink(missing_ok=True)
 
 
 def _json_of(path: Path) -> Path:

@@ -87,6 +87,14 @@ class Board:
             return [head, "no values yet: the first round of greedy episodes comes soon"]
         moved = np.zeros_like(values) if sds is None else sds
         ranked = np.argsort(-values, kind="stable")
-        rows = [[self._labels[k], fixed(values[k]), f"± {moved[k]:.2f}", f"{100 * shares[k]:.0f}%"] for k in ranked]
+        rows = [
+            [
+                self._labels[k],
+                fixed(values[k]),
+                f"± {moved[k]:.2f}" if np.isfinite(moved[k]) else "",
+                f"{100 * shares[k]:.0f}%",
+            ]
+            for k in ranked
+        ]
         table = Table(["order", "value so far", "moved", "share"], rows, align="lrrr").text()
         return [head, *table.split("\n")]

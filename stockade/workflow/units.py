@@ -24,7 +24,7 @@ UnitKind = Literal["types", "hosts"]
 #: Units in sequence; a tuple in the place of a unit is a group of units that stand side by side.
 Ranking = tuple[int | tuple[int, ...], ...]
 #: Stands for no order at all: everything may be repaired at any time.
-FREE: Ranking = ()
+FREE: Order = ()
 
 
 @dataclass(frozen=True)
