@@ -161,9 +161,11 @@ class SeparateSession:
         return Outcome(
             TYPES, self.strategy.matters, orders, returns, np.stack([self._training_sd(r) for r in rows], axis=1),
             np.array([sum(other.episodes for other in self._same_class(r)) for r in rows]), free_returns, free_sd,
-            self._curves([*orders, *([] if free is None else [FREE])]), f"{self.runner.used:,} episodes; {self.ended}",
-            self.runner.seconds(), None if self._strict else np.nan_to_num(np.array([r.compliance for r in rows])),
-            self.strategy.n_classes, {"trainings": [_described(r) for r in self.results.values()]},
+            policies=tuple(f"policies/{self.folder.policy_path(r.number, r.order).name}.json" for r in rows),
+            curves=self._curves([*orders, *([] if free is None else [FREE])]),
+            ended=f"{self.runner.used:,} episodes; {self.ended}", seconds=self.runner.seconds(),
+            compliance=None if self._strict else np.nan_to_num(np.array([r.compliance for r in rows])),
+            total=self.strategy.n_classes, extra={"trainings": [_described(r) for r in self.results.values()]},
         )  # fmt: skip
 
     def _same_class(self, result: WorkflowResult) -> list[WorkflowResult]:
@@ -174,7 +176,7 @@ class SeparateSession:
         return [r for r in others if restricted(r.order, matters) == mine]
 
     def _best_of_each_class(self) -> list[WorkflowResult]:
-        """The training that a class is judged by: with strict its latest; with reward the best, of those that complied."""
+        """The training that a class is judged by: with strict its latest; with reward the best that complied."""
         found = [r for r in self.results.values() if r.order != FREE]
         if any(r.feasible for r in found):
             found = [r for r in found if r.feasible]

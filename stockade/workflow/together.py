@@ -131,7 +131,7 @@ class TogetherTraining:
 
     # --------------------------------------------------------------------------------------------------------- rounds
     def run(self, should_stop: Callable[[], bool], show: Callable[[TogetherTraining], None]) -> bool:
-        """Train to the end; False if `should_stop` said so before. `show` is called after every iteration and round."""
+        """Train to the end; False if `should_stop` said so before. `show` is called after every iteration."""
         while self.training.episodes + self._largest() <= self.last_goal:
             if should_stop():
                 self.save()
