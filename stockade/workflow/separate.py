@@ -174,7 +174,7 @@ class SeparateSession:
         return [r for r in others if restricted(r.order, matters) == mine]
 
     def _best_of_each_class(self) -> list[WorkflowResult]:
-        """The training that a class is judged by: with strict its latest; with reward the best, of those that complied."""
+        """The training that a class is judged by: with strict its latest; with reward the best that complied."""
         found = [r for r in self.results.values() if r.order != FREE]
         if any(r.feasible for r in found):
             found = [r for r in found if r.feasible]
