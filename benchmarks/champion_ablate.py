@@ -102,9 +102,8 @@ class Ablate:
                 continue
             print(f"{number} of {len(wanted)}: {variant.name}, seed {config.seed}", flush=True)
             with tempfile.TemporaryDirectory() as folder:
-                code = train(replace(config, runs=Path(folder), name="run"))
-                if code != 0:
-                    return code
+                if train(replace(config, runs=Path(folder), name="run")).interrupted:
+                    return 130
                 new = self._evaluate(variant, config, Path(folder) / "run")
             write_json(self.out, {"seed": ABLATION_SEED, "entries": done["entries"] + new})
         return 0

@@ -1,17 +1,32 @@
 """The command `stockade`: what it prints, and its exit codes: 0 fine, 1 the answer is no, 2 unusable input, 130."""
 
+import dataclasses
+import itertools
 import json
+import os
+import pickle
+import shlex
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-from stockade import cli
+from stockade import __version__ as version
+from stockade import cli, make
 from stockade.cage2 import verify
+from stockade.errors import SettingError
+from stockade.learn.config import PPOConfig, TrainConfig
+from stockade.learn.presets import CHAMPION
 from tests.cage2.traces import TRACES, load, shortened
 
 GREEN = TRACES / "green_SleepAgent_sleep.npz"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled():
+    """The simulator is compiled, so that no test meets the line that announces it."""
+    make(chance="cyborg").reset(seed=0)
 
 
 @pytest.fixture
@@ -98,17 +113,111 @@ def test_verify_of_what_is_no_trace_names_it_and_ends_with_code_2(stockade, tmp_
         assert "mismatches" not in out
 
 
-def test_json_that_cannot_be_written_is_refused_without_a_traceback(stockade, tmp_path):
-    code, _, err = stockade("verify", GREEN, "--json", tmp_path / "no_such_folder" / "result.json")
-    assert code == 2
-    assert "no_such_folder" in err
+COMMANDS_WITH_JSON = [("verify", GREEN), ("evaluate", "sleep", "--episodes", "2"), ("runs",)]
 
 
-@pytest.mark.parametrize("arguments", [("verfy",), ("verify", "--jsn", "x", "file.npz"), ("bench", "nothing")])
-def test_wrong_usage_ends_with_code_2(stockade, arguments):
-    code, out, _ = stockade(*arguments)
+@pytest.mark.parametrize("command", COMMANDS_WITH_JSON, ids=lambda command: command[0])
+def test_json_that_cannot_be_written_is_refused_before_any_work(stockade, tmp_path, command):
+    for path, why in [(tmp_path / "no_such_folder" / "x.json", "no_such_folder"), (tmp_path, "is a folder")]:
+        code, out, err = stockade(*command, "--json", path)
+        assert (code, out) == (2, "")
+        assert "--json" in err
+        assert why in err
+
+
+def test_json_to_standard_output_is_alone_there(stockade, altered, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = stockade("verify", altered, "--json", "-")
+    assert code == 1
+    assert json.loads(out)["mismatches"] == 1
+    assert err.splitlines()[-1] == "60 steps, 1 files, 1 mismatches"
+    assert not (tmp_path / "-").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "suggested"),
+    [
+        (("verfy",), "verify"),
+        (("verify", "--jsn", "x", "file.npz"), "--json"),
+        (("train", "--red-agnt", "x"), "--red-agent"),
+        (("train", "--preset", "champon"), "'champion'"),
+        (("train", "--red-agent", "meandr"), "'meander'"),
+        (("evaluate", "chmpion"), "champion"),
+        (("bench", "nothing"), "bench"),
+    ],
+)
+def test_wrong_usage_ends_with_code_2_and_a_suggestion(stockade, arguments, suggested):
+    code, out, err = stockade(*arguments)
+    assert (code, out) == (2, "")
+    assert suggested in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (("--max-steps", "0"), "--max-steps 0 "),
+        (("--max-steps", "40000"), "--max-steps 40000 "),
+        (("--red-agent", "nobody"), "--red-agent nobody "),
+        (("--n-envs", "0"), "--n-envs 0 "),
+        (("--gae-lambda", "2"), "--gae-lambda 2.0 "),
+        (("--final-gamma", "-1"), "--final-gamma -1.0 "),
+    ],
+)
+def test_errors_name_the_flag_on_the_command_line(stockade, flags, named, tmp_path):
+    code, _, err = stockade("train", *flags, "--runs", tmp_path / "runs")
     assert code == 2
-    assert out == ""
+    assert err.startswith(f"stockade: {named}")
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [({"horizon": 0}, "horizon=0 "), ({"n_envs": 0}, "n_envs=0 "), ({"ppo": {"gae_lambda": 2.0}}, "gae_lambda=2.0 ")],
+)
+def test_errors_name_the_keyword_in_python(settings, named):
+    ppo = settings.pop("ppo", {})
+    with pytest.raises(SettingError) as refused:
+        TrainConfig(**settings, ppo=PPOConfig(**ppo))
+    assert str(refused.value).startswith(named)
+    again = pickle.loads(pickle.dumps(refused.value))  # errors come from worker processes too
+    assert (str(again), again.as_command()) == (str(refused.value), refused.value.as_command())
+
+
+def test_a_preset_gives_defaults_that_flags_change():
+    config = cli.parse("train", ["--preset=champion", "--seed", "7", "--gamma", "0.5"])
+    assert config == dataclasses.replace(CHAMPION, seed=7, ppo=dataclasses.replace(CHAMPION.ppo, gamma=0.5))
+    assert cli.parse("train", ["--red-agent", "meander", "--max-steps", "30"]) == TrainConfig(red="meander", horizon=30)
+
+
+def test_a_file_in_place_of_the_folder_of_runs_is_named(stockade, tmp_path):
+    file = tmp_path / "README.md"
+    file.write_text("no runs")
+    for command in (("runs",), ("train", "--total-episodes", "1"), ("train", "--resume", "x"), ("export", "x", "y")):
+        code, _, err = stockade(*command, "--runs", file)
+        assert code == 2
+        assert f"--runs {file} is a file" in err
+
+
+def test_what_is_a_search_is_called_so_with_the_command_to_use(stockade, tmp_path):
+    (tmp_path / "found").mkdir()
+    (tmp_path / "found" / "config.json").write_text(json.dumps({"command": "search", "seed": 0}))
+    code, _, err = stockade("train", "--resume", "found", "--runs", tmp_path)
+    assert code == 2
+    assert f"is a search, not a training run; to continue it: stockade search --resume {tmp_path / 'found'}" in err
+    code, _, err = stockade("export", "found", tmp_path / "out", "--runs", tmp_path)
+    assert code == 2
+    assert f"is a search, whose policies are files already, in {tmp_path / 'found' / 'policies'}" in err
+    assert f"stockade evaluate {tmp_path / 'found'}" in err
+
+
+def test_a_missing_package_is_named_with_its_extra(stockade, monkeypatch):
+    def unavailable(path):
+        raise ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn")
+
+    monkeypatch.setattr(verify, "verify_file", unavailable)
+    code, _, err = stockade("verify", GREEN)
+    assert (code, err) == (2, "stockade: this needs torch, which is not installed: pip install 'stockade[train]'\n")
 
 
 def test_an_interrupt_ends_with_code_130_and_one_line(stockade, monkeypatch):
@@ -120,11 +229,61 @@ def test_an_interrupt_ends_with_code_130_and_one_line(stockade, monkeypatch):
     assert (code, err) == (130, "stockade: interrupted\n")
 
 
-def test_help_names_the_commands(stockade):
-    code, out, _ = stockade("--help")
+def test_the_version(stockade):
+    assert stockade("--version") == (0, f"stockade {version}\n", "")
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",)])
+def test_the_overview_names_every_command_and_its_examples_parse(stockade, arguments):
+    code, out, err = stockade(*arguments)
+    assert (code, err) == (0, "")
+    assert max(map(len, out.splitlines())) <= 100
+    examples = [shlex.split(line.split("   ")[0])[1:] for line in out.splitlines() if line.startswith("  stockade ")]
+    assert examples
+    for name, *flags in examples:
+        cli.parse(name, flags)
+    assert {line.split(" ")[0] for line in out.splitlines()} >= set(cli.COMMANDS)
+
+
+@pytest.mark.parametrize("name", sorted(cli.COMMANDS))
+def test_help_fits_and_shows_no_python(stockade, name, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    code, out, _ = stockade(name, "--help")
     assert code == 0
-    assert "verify" in out
-    assert "bench" in out
+    usage, first, *rest = out.split("\n\n")
+    assert max(map(len, "\n".join([first, *rest]).splitlines())) <= 100
+    assert "{None" not in usage + out
+    assert first[0].isupper(), "help begins with a sentence on what the command does"
+
+
+@pytest.mark.parametrize("name", ["train", "runs", "export", "verify"])
+def test_help_is_wrapped_where_the_column_ends_and_nowhere_else(stockade, name, monkeypatch):
+    """A line ends only where the next word would not have fitted, or with its flag's explanation."""
+    monkeypatch.setenv("COLUMNS", "100")
+    lines = [line[2:-2] for line in stockade(name, "--help")[1].splitlines() if len(line) > 2]  # without the frame
+    column = next(line.index("show this help") for line in lines if "--help" in line)
+    for line, following in itertools.pairwise(lines):
+        explanation = following[column:].strip()
+        begun = line[column:].strip() and line[column - 2 : column].isspace()  # a long flag has a line of its own
+        if begun and explanation and not following[:column].strip():
+            assert len(line.rstrip()) + 1 + len(explanation.split()[0]) > len(line), following
+    assert "(default: None)" not in "".join(lines)
+
+
+def test_common_flags_come_first_and_those_of_the_learner_in_a_group_of_their_own(stockade):
+    out = stockade("train", "--help")[1]
+    places = [out.index(flag) for flag in ("--red-agent", "--seed", "--keep-checkpoints", "PPO options", "--gamma")]
+    assert places == sorted(places)
+
+
+def test_the_first_compilation_is_announced(tmp_path):
+    command = [sys.executable, "-m", "stockade.cli", "train", "--runs", str(tmp_path / "runs")]
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        first = process.stderr.readline()
+        process.kill()
+    assert first.startswith("compiling the simulator, once")
+    assert not (tmp_path / "runs").exists()
 
 
 def test_the_command_runs_as_a_process_of_its_own(altered):

@@ -27,7 +27,7 @@ from stockade.cage2.actions import (
     RESTORE,
     TRUE,
 )
-from stockade.cage2.jit import as_records, cached, compiled, source_digest
+from stockade.cage2.jit import KERNEL_SOURCES, as_records, cached, compiled
 from stockade.cage2.network import bit
 from stockade.cage2.scenario import DECOYS, HOSTS, N_HOSTS
 from stockade.cage2.state import OBS_SIZE
@@ -134,33 +134,28 @@ def _write(memory: Any, bits: Any, steps_left: Any, out: Any) -> None:
         out[_CLOCK_BITS + i] = steps_left >= _CLOCK[i]
 
 
-def _entry_points(sources: int) -> tuple[Any, Any]:
-    """What Python calls; `sources` as in kernel.py. `times` are the steps of each episode so far."""
-
-    @cached
-    def remember_batch(memory, actions, success, times, horizon, bits, out, begin, end):  # type: ignore[no-untyped-def]
-        """After a step of worlds [begin, end); at time 0 one has just begun a new episode."""
-        sources  # noqa: B018
-        for i in range(begin, end):
-            if times[i] == 0:
-                _forget(memory[i])
-            else:
-                _remember(memory[i], actions[i], success[i] == FALSE, bits[i])
-            _write(memory[i], bits[i], horizon - times[i], out[i])
-
-    @cached
-    def recall_batch(memory, times, horizon, bits, out, begin, end):  # type: ignore[no-untyped-def]
-        """Without a step: after a reset, or when worlds were put back."""
-        sources  # noqa: B018
-        for i in range(begin, end):
-            if times[i] == 0:
-                _forget(memory[i])
-            _write(memory[i], bits[i], horizon - times[i], out[i])
-
-    return remember_batch, recall_batch
+# What Python calls; `times` are the steps of each episode so far.
+entry_point = cached(*KERNEL_SOURCES, "cage2/history.py")
 
 
-remember_batch, recall_batch = _entry_points(source_digest())
+@entry_point
+def remember_batch(memory, actions, success, times, horizon, bits, out, begin, end):  # type: ignore[no-untyped-def]
+    """After a step of worlds [begin, end); at time 0 one has just begun a new episode."""
+    for i in range(begin, end):
+        if times[i] == 0:
+            _forget(memory[i])
+        else:
+            _remember(memory[i], actions[i], success[i] == FALSE, bits[i])
+        _write(memory[i], bits[i], horizon - times[i], out[i])
+
+
+@entry_point
+def recall_batch(memory, times, horizon, bits, out, begin, end):  # type: ignore[no-untyped-def]
+    """Without a step: after a reset, or when worlds were put back."""
+    for i in range(begin, end):
+        if times[i] == 0:
+            _forget(memory[i])
+        _write(memory[i], bits[i], horizon - times[i], out[i])
 
 
 class MemoryObservation(gymnasium.Wrapper[np.ndarray, Any, np.ndarray, Any]):

@@ -1,8 +1,8 @@
-"""How kernels are compiled: one decorator for all, and a cache that notices when any source file changes.
+"""How functions are compiled, and a cache on disk that notices when any source file changes.
 
-Inner functions carry `@compiled`. Only the entry points, in kernel.py and history.py, are cached on disk. Numba's cache
-looks at the file of the entry point alone, so an edit of red.py would leave a stale step; the entry points therefore
-close over `source_digest()`, which is part of the cache's key.
+Inner functions carry `@compiled`. Only entry points, which Python calls, are `cached` on disk. Numba's cache looks at
+the file of the entry point alone, so an edit of red.py would leave a stale step. Entry points therefore carry a digest
+of all files they are made of in their qualified name, which Numba makes the name of the cache file from.
 
 With `NUMBA_DISABLE_JIT=1` everything runs as plain Python, for a debugger.
 """
@@ -10,19 +10,22 @@ With `NUMBA_DISABLE_JIT=1` everything runs as plain Python, for a debugger.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import llvmlite.binding
 import numba
 import numpy as np
 
-#: The files that compiled code is made of: what kernel.py imports, directly or not (a test compares).
+#: The files that the simulator is compiled from: what kernel.py imports, directly or not (a test compares).
 KERNEL_SOURCES = (
-    "actions.py", "blue.py", "chance.py", "green.py", "jit.py", "kernel.py", "ledger.py", "mt19937.py", "network.py",
-    "observe.py", "red.py", "scenario.py", "state.py",
+    "cage2/actions.py", "cage2/blue.py", "cage2/chance.py", "cage2/green.py", "cage2/jit.py", "cage2/kernel.py",
+    "cage2/ledger.py", "cage2/mt19937.py", "cage2/network.py", "cage2/observe.py", "cage2/red.py", "cage2/scenario.py",
+    "cage2/state.py",
 )  # fmt: skip
 OPTIONS = {"nogil": True, "error_model": "numpy"}
 compiled = numba.njit(**OPTIONS)
-cached = numba.njit(cache=True, **OPTIONS)
 
 JIT_DISABLED: bool = bool(numba.config.DISABLE_JIT)
 if JIT_DISABLED:
@@ -30,12 +33,29 @@ if JIT_DISABLED:
     np.seterr(over="ignore")
 
 
-def source_digest() -> int:
-    """A number that changes with any of the files that compiled code is made of."""
-    digest = 0
-    for name in KERNEL_SOURCES:
-        digest = zlib.crc32(Path(__file__).with_name(name).read_bytes(), digest)
-    return digest
+def source_digest(*files: str) -> str:
+    """Eight hexadecimal digits that change with any of the files (below stockade/), Numba's version and the CPU."""
+    cpu = numba.config.CPU_NAME or llvmlite.binding.get_host_cpu_name()
+    digest = zlib.crc32(f"{numba.__version__} {cpu}".encode())
+    for name in files:
+        digest = zlib.crc32(Path(__file__).parents[1].joinpath(name).read_bytes(), digest)
+    return f"{digest:08x}"
+
+
+def cached(*files: str, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Decorator for entry points: compiled, and kept on disk for as long as the files (below stockade/) are the same.
+
+    Args:
+        files: all that the compiled code is made of, tables included.
+        options: of `numba.njit`, beside OPTIONS.
+    """
+    digest = source_digest(*files)
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        function.__qualname__ += f"_{digest}"
+        return numba.njit(cache=True, **OPTIONS, **options)(function)
+
+    return decorate
 
 
 def as_records(array: np.ndarray) -> np.ndarray:

@@ -13,39 +13,51 @@ from stockade.cage2 import chance, mt19937
 from stockade.cage2.actions import ACTION_KIND, N_ACTIONS, RESTORE
 from stockade.cage2.blue import blue_acts
 from stockade.cage2.green import green_acts
-from stockade.cage2.jit import cached, compiled, source_digest
+from stockade.cage2.jit import KERNEL_SOURCES, cached, compiled
 from stockade.cage2.observe import copy_observation, forget_activity, monitor
 from stockade.cage2.red import red_acts, red_chooses
 from stockade.cage2.scenario import RESTORE_COST, SERVICE_DOWN_COST
 
 #: One row, all worlds of a batch alike: see WorldConfig.settings.
 SETTINGS = np.dtype(
-    [("red", np.int64), ("horizon", np.int64), ("green_active", np.bool_), ("leaderboard", np.bool_)], align=True
+    [
+        ("red", np.int64),
+        ("horizon", np.int64),
+        ("green_active", np.bool_),
+        ("leaderboard", np.bool_),
+        # weights of the reward's parts
+        ("hosts", np.float64),
+        ("service", np.float64),
+        ("restore", np.float64),
+    ],
+    align=True,
 )
 
 
 @compiled
 def step(world, ledger, action, settings):
-    """Advance one world by one action of blue."""
+    """Advance one world by one action of blue; returns the reward."""
     forget_activity(world)
     blue_acts(world, ledger, action)
     if settings.green_active:
         green_acts(world, ledger)
     red_chooses(world, ledger)
     red_acts(world, ledger, settings.leaderboard)
-    world.reward = reward(world)
+    paid = reward(world, settings)
     monitor(world)
     world.time += 1
     world.over = world.time >= settings.horizon
+    return paid
 
 
 @compiled
-def reward(world):
-    """In tenths: what red's root sessions, the stopped service and a Restore cost."""
-    cost = world.root_cost + SERVICE_DOWN_COST * world.service_down
+def reward(world, settings):
+    """What red's root sessions, the stopped service and a Restore cost, each times its weight."""
+    # Costs are whole tenths, so that weights of 1 give the reference's rewards to the last bit.
+    cost = settings.hosts * world.root_cost + settings.service * (SERVICE_DOWN_COST * world.service_down)
     if ACTION_KIND[world.blue_action] == RESTORE:
-        cost += RESTORE_COST
-    return -cost
+        cost += settings.restore * RESTORE_COST
+    return (0.0 - cost) / 10.0  # no minus zero
 
 
 @compiled
@@ -66,61 +78,54 @@ def ledger_of(ledgers, i):
     return ledgers[i]
 
 
-def _entry_points(sources: int):
-    """What Python calls. `sources` makes the cached code depend on every file it was compiled from: see jit.py."""
-
-    @cached
-    def step_batch(worlds, ledgers, initial, settings, actions, obs, rewards, over, begin, end, autoreset):
-        """Step worlds [begin, end). With `autoreset`, a world whose episode was over begins a new one instead."""
-        sources  # noqa: B018
-        for i in range(begin, end):
-            if autoreset and worlds[i].over:
-                reset(worlds, i, ledger_of(ledgers, i), initial, settings[0])
-                rewards[i] = 0.0
-                over[i] = False
-            else:
-                step(worlds[i], ledger_of(ledgers, i), actions[i], settings[0])
-                rewards[i] = worlds[i].reward / 10.0
-                over[i] = worlds[i].over
-            copy_observation(worlds[i], obs[i])
-
-    @cached
-    def reset_batch(worlds, ledgers, initial, settings, chosen, obs, begin, end):
-        """Begin an episode in the chosen worlds of [begin, end)."""
-        sources  # noqa: B018
-        for i in range(begin, end):
-            if chosen[i]:
-                reset(worlds, i, ledger_of(ledgers, i), initial, settings[0])
-            copy_observation(worlds[i], obs[i])
-
-    @cached
-    def seed_batch(worlds, ledgers, seeds, seeded, begin, end):
-        """Seed the streams of those worlds of [begin, end) that are marked."""
-        sources  # noqa: B018
-        for i in range(begin, end):
-            if seeded[i]:
-                chance.seed(worlds[i], ledger_of(ledgers, i), seeds[i])
-
-    @cached
-    def peek_batch(ledgers, scratch, peeks, drawn):
-        """Next word of each stream, and how many it has handed out; draws nothing. `scratch` is one ledger to use."""
-        sources  # noqa: B018
-        for i in range(len(ledgers)):
-            drawn[i] = mt19937.words_drawn(ledgers[i])
-            scratch[0] = ledgers[i]
-            peeks[i] = mt19937.next_word(scratch[0])
-
-    @cached
-    def first_invalid(actions):
-        """Index of the first action out of range, or -1."""
-        sources  # noqa: B018
-        for i in range(len(actions)):
-            if actions[i] < 0 or actions[i] >= N_ACTIONS:
-                return i
-        return -1
-
-    return step_batch, reset_batch, seed_batch, peek_batch, first_invalid
+# ------------------------------------------------------------------------------------------------ what Python calls
+entry_point = cached(*KERNEL_SOURCES)
 
 
-step_batch, reset_batch, seed_batch, peek_batch, first_invalid = _entry_points(source_digest())
-__all__ = ["first_invalid", "peek_batch", "reset_batch", "seed_batch", "step_batch"]
+@entry_point
+def step_batch(worlds, ledgers, initial, settings, actions, obs, rewards, over, begin, end, autoreset):
+    """Step worlds [begin, end). With `autoreset`, a world whose episode was over begins a new one instead."""
+    for i in range(begin, end):
+        if autoreset and worlds[i].over:
+            reset(worlds, i, ledger_of(ledgers, i), initial, settings[0])
+            rewards[i] = 0.0
+            over[i] = False
+        else:
+            rewards[i] = step(worlds[i], ledger_of(ledgers, i), actions[i], settings[0])
+            over[i] = worlds[i].over
+        copy_observation(worlds[i], obs[i])
+
+
+@entry_point
+def reset_batch(worlds, ledgers, initial, settings, chosen, obs, begin, end):
+    """Begin an episode in the chosen worlds of [begin, end)."""
+    for i in range(begin, end):
+        if chosen[i]:
+            reset(worlds, i, ledger_of(ledgers, i), initial, settings[0])
+        copy_observation(worlds[i], obs[i])
+
+
+@entry_point
+def seed_batch(worlds, ledgers, seeds, seeded, begin, end):
+    """Seed the streams of those worlds of [begin, end) that are marked."""
+    for i in range(begin, end):
+        if seeded[i]:
+            chance.seed(worlds[i], ledger_of(ledgers, i), seeds[i])
+
+
+@entry_point
+def peek_batch(ledgers, scratch, peeks, drawn):
+    """Next word of each stream, and how many it has handed out; draws nothing. `scratch` is one ledger to use."""
+    for i in range(len(ledgers)):
+        drawn[i] = mt19937.words_drawn(ledgers[i])
+        scratch[0] = ledgers[i]
+        peeks[i] = mt19937.next_word(scratch[0])
+
+
+@entry_point
+def first_invalid(actions):
+    """Index of the first action out of range, or -1."""
+    for i in range(len(actions)):
+        if actions[i] < 0 or actions[i] >= N_ACTIONS:
+            return i
+    return -1

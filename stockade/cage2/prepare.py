@@ -1,4 +1,4 @@
-"""Compiles the kernels, or loads them from Numba's cache: once a process, and compiling in one process at a time.
+"""Compiles the kernels, or loads them from Numba's cache: once per process, and compiling in one process at a time.
 
 Without the lock, workers that start together would all compile the same code; and two processes that compile for
 different kinds of ledger at once could write each other's code into Numba's cache. Lock and marks lie in the folder of
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +20,7 @@ import numpy as np
 
 from stockade.cage2 import kernel
 from stockade.cage2.history import MEMORY, MEMORY_SIZE, recall_batch, remember_batch
-from stockade.cage2.jit import JIT_DISABLED, as_records, source_digest
+from stockade.cage2.jit import JIT_DISABLED, as_records
 from stockade.cage2.observe import observation_words
 from stockade.cage2.state import INITIAL, OBS_SIZE, WORLD
 
@@ -29,6 +31,16 @@ except ImportError:  # not on this system: then without the lock
 
 #: Longest wait for another process that compiles; then this one does so itself.
 _PATIENCE = 180.0
+#: Environment variable, so that worker processes know it too.
+_ANNOUNCE = "STOCKADE_ANNOUNCE_COMPILING"
+
+
+def announce_compiling() -> None:
+    """Say that code is being compiled even where standard error is not a terminal, here and in processes started later.
+
+    For the command line. Without it, the line appears on terminals only.
+    """
+    os.environ[_ANNOUNCE] = "1"
 
 
 @functools.cache
@@ -40,7 +52,8 @@ def prepare(ledger: np.dtype | None) -> None:
     constants = INITIAL, np.ones(1, kernel.SETTINGS)
     everyone, obs = np.ones(1, np.bool_), observation_words(np.zeros((1, OBS_SIZE), np.uint8))
     actions = np.zeros(1, np.int64)
-    with _alone(f"ledger{0 if ledger is None else ledger.itemsize}", kernel.step_batch):
+    kind, seconds = (0, 10) if ledger is None else (ledger.itemsize, 30)
+    with _alone(kernel.step_batch, f"ledger{kind}", seconds):
         kernel.seed_batch(*records, np.zeros(1, np.uint64), everyone, 0, 1)
         kernel.reset_batch(*records, *constants, everyone, obs, 0, 1)
         kernel.step_batch(*records, *constants, actions, obs, np.zeros(1), everyone, 0, 1, False)
@@ -56,26 +69,30 @@ def prepare_memory() -> None:
         return
     memory, worlds, actions = as_records(np.zeros(1, MEMORY)), np.zeros(1, WORLD), np.zeros(1, np.int64)
     bits, out = np.zeros((1, OBS_SIZE), np.uint8), np.zeros((1, MEMORY_SIZE), np.uint8)
-    with _alone("memory", remember_batch):
+    with _alone(remember_batch, "memory", 1):
         remember_batch(memory, actions, worlds["blue_success"], worlds["time"], 1, bits, out, 0, 1)
         recall_batch(memory, worlds["time"], 1, bits, out, 0, 1)
 
 
 @contextlib.contextmanager
-def _alone(what: str, entry_point: Any) -> Iterator[None]:
-    """If the code is not marked as compiled: wait until no other process compiles, and mark it afterwards."""
+def _alone(entry_point: Any, what: str, seconds: int) -> Iterator[None]:
+    """If the code is not marked as compiled: wait until no other process compiles, and mark it afterwards.
+
+    The mark carries the entry point's qualified name, and with it the digest of its sources, Numba and the CPU.
+    `seconds` is what compiling takes, for the user to read.
+    """
     folder = Path(entry_point.stats.cache_path or "")
-    mark = folder / f"stockade-{what}-{source_digest():08x}.compiled"
-    if mark.exists() or fcntl is None:
+    mark = folder / f"stockade-{what}-{entry_point.py_func.__qualname__}.compiled"
+    if mark.exists():
         yield
         return
     with contextlib.ExitStack() as stack:
-        try:
+        with contextlib.suppress(OSError):  # where nothing can be written, nothing is shared either
             folder.mkdir(parents=True, exist_ok=True)
             _lock(stack.enter_context((folder / "stockade-compile.lock").open("a")).fileno())
-        except OSError:  # nothing can be written there, so nothing is shared either
-            yield
-            return
+        announced = os.environ.get(_ANNOUNCE) or getattr(sys.stderr, "isatty", bool)()  # there may be no stderr
+        if announced and seconds > 1 and not mark.exists():  # by the process that had the lock before
+            print(f"compiling the simulator, once per machine (about {seconds} s) ...", file=sys.stderr, flush=True)
         yield
         with contextlib.suppress(OSError):
             mark.touch()
@@ -84,7 +101,7 @@ def _alone(what: str, entry_point: Any) -> Iterator[None]:
 def _lock(file: int) -> None:
     """Wait for the lock, but not for ever: its holder may hang."""
     deadline = time.monotonic() + _PATIENCE
-    while time.monotonic() < deadline:
+    while fcntl is not None and time.monotonic() < deadline:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

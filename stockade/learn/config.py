@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from stockade.errors import InputError, SettingError, missing_package
+from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights
+from stockade.errors import InputError, SettingError
 
 #: For flags without a default: tyro would show `(default: None)`.
 OPTIONAL = tyro.conf.arg(help_behavior_hint="")
@@ -123,6 +124,8 @@ class TrainConfig:
     """Episodes of several lengths instead, with their shares of the environments: 30,50,100:2."""
     tell_rules: bool = True
     """With both rule sets, one more observation bit says which of them applies."""
+    reward: RewardWeights = CHALLENGE_REWARD
+    """Weights of the parts of the reward that the agent learns from; evaluations always use the challenge's reward."""
     action_mask: bool = False
     """Leave out the 63 decoy actions that can never succeed."""
     backend: Literal["native", "serial", "pipes", "shared_memory", "async"] = "native"
@@ -148,9 +151,12 @@ class TrainConfig:
 
     def run(self) -> int:
         """Train; the exit code is 130 after Ctrl-C and 143 after SIGTERM."""
-        from stockade.learn.train import train  # not before it is needed: brings Torch along
+        from stockade.cage2.prepare import prepare
 
-        return train(self)
+        prepare(None)  # before the slow import of Torch: a first compilation says at once what it is
+        from stockade.learn.train import command
+
+        return command(self)
 
     @classmethod
     def defaults_of(cls, arguments: Sequence[str]) -> TrainConfig:
@@ -174,13 +180,11 @@ class TrainConfig:
         unknown = (set(content) - {f.name for f in fields(cls)}) | (set(ppo) - {f.name for f in fields(PPOConfig)})
         if unknown:
             raise InputError(f"config.json has settings that this version does not know: {sorted(unknown)}")
-        return cls(**{**content, "ppo": PPOConfig(**ppo)})
+        reward = RewardWeights(**content.get("reward", {}))
+        return cls(**{**content, "ppo": PPOConfig(**ppo), "reward": reward})
 
 
 def require(fine: bool, name: str, value: object, problem: str) -> None:
     """Refuse a setting unless it is fine."""
     if not fine:
         raise SettingError(name, value, problem)
-
-
-needs_training_packages = missing_package

@@ -14,12 +14,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
+from stockade.baselines import ALIASES, BASELINES
 from stockade.errors import InputError, did_you_mean
 from stockade.files import write_durably as write_durably
 
 Kind = Literal["train", "search"]
 #: What a session makes of a new run before its first checkpoint.
 _BEGINNINGS = ("config.json", "metrics.csv", "lock", "tensorboard", "checkpoints")
+
+
+#: Policies in the package: `<name>-<rules>.json` and its arrays, checkpoints like any other.
+SHIPPED = Path(__file__).parent / "weights"
+
+
+def shipped_names() -> list[str]:
+    """Policies that ship with the package."""
+    return sorted({path.stem.rsplit("-", 1)[0] for path in SHIPPED.glob("*.json")})
+
+
+def builtin_names() -> list[str]:
+    """Names that no run may have: baselines, their aliases, and shipped policies."""
+    return [*BASELINES, *ALIASES, *shipped_names()]
 
 
 def new_run_folder(runs: Path, name: str | None, default: str) -> Path:
@@ -37,6 +52,8 @@ def new_run_folder(runs: Path, name: str | None, default: str) -> Path:
     folder, number = runs / stem, 2
     while name is None and folder.exists():
         folder, number = runs / f"{stem}-{number}", number + 1
+    if folder.name in builtin_names():
+        raise InputError(f"--name {stem}: a policy of the package has this name; choose another")
     if (folder / "config.json").exists():
         raise InputError(f"{folder} exists already; continue it with --resume {stem}, or take another --name")
     folder.mkdir(parents=True, exist_ok=True)
@@ -62,13 +79,13 @@ def kind_of(folder: Path) -> Kind:
         raise InputError(f"{path} cannot be used: {error}") from error
 
 
-def find_run(name: str, runs: Path, kind: Kind = "train") -> Path:
-    """Folder of a run or search, by its name or path; one of the other kind is refused."""
+def find_run(name: str, runs: Path, kind: Kind | None = "train") -> Path:
+    """Folder of a run or search, by its name or path; one of the other kind is refused, unless `kind` is None."""
     check_runs(runs)
     for folder in (runs / name, Path(name)):
         if (folder / "config.json").exists():
             found = kind_of(folder)
-            if found != kind:
+            if kind is not None and found != kind:
                 what = {"train": "a training run", "search": "a search"}
                 raise InputError(f"{folder} is {what[found]}, not {what[kind]}; to continue it: "
                                  f"stockade {found} --resume {folder}")  # fmt: skip

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
+
+from stockade.cage2.jit import cached
 
 #: Sums that `loss_head` adds to, in this order.
 STATS = ("policy_loss", "value_loss", "entropy", "kl", "clipped")
@@ -18,7 +19,7 @@ STATS = ("policy_loss", "value_loss", "entropy", "kl", "clipped")
 GOING_ON, TRUNCATED, TERMINATED = 0, 1, 2
 
 # Sums in any order may be vectorised ("reassoc"); infinities and NaN keep their meaning, so that a broken run shows.
-_compiled = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz", "arcp"})
+_compiled = cached("learn/kernels.py", fastmath={"reassoc", "contract", "nsz", "arcp"})
 _LOG2_E, _LN2_HIGH, _LN2_LOW = np.float32(1.44269504), np.float32(0.693359375), np.float32(-2.12194440e-4)
 _LARGEST, _SMALLEST = np.float32(88.0), np.float32(-87.0)
 _TAYLOR = tuple(np.float32(1 / math.factorial(k)) for k in range(7))

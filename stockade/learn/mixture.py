@@ -7,6 +7,7 @@ The shares are of environments, so of steps: an agent sees as many steps of a ce
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
@@ -17,8 +18,9 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from stockade.cage2.actions import N_ACTIONS
-from stockade.cage2.config import RULES, WorldConfig
+from stockade.cage2.config import CHALLENGE_REWARD, RULES, RewardWeights, WorldConfig
 from stockade.cage2.snapshot import Snapshot
+from stockade.cage2.state import WORLD
 from stockade.cage2.vector import NativeVectorEnv
 from stockade.errors import InputError
 
@@ -65,7 +67,10 @@ def rules_context(rules: str) -> tuple[int, ...]:
     return (int(rules == "leaderboard"),)
 
 
-def read_cells(reds: str, horizons: str, rules: str, obs: str, context_rules: bool = False) -> list[Cell]:
+def read_cells(
+    reds: str, horizons: str, rules: str, obs: str, context_rules: bool = False,
+    reward: RewardWeights = CHALLENGE_REWARD,
+) -> list[Cell]:  # fmt: skip
     """All combinations, each with the product of its weights; `rules` may be `both`."""
     steps = read_weights(horizons, "--horizons")
     if not all(name.isdecimal() for name in steps):
@@ -74,7 +79,7 @@ def read_cells(reds: str, horizons: str, rules: str, obs: str, context_rules: bo
     both = RULES if rules == "both" else (rules,)
     return [
         Cell(
-            WorldConfig(red, int(horizon), rule, obs=obs), red_weight * horizon_weight,
+            WorldConfig(red, int(horizon), rule, obs=obs, reward=reward), red_weight * horizon_weight,
             rules_context(rule) if context_rules else (),
         )
         for (red, red_weight), (horizon, horizon_weight), rule in product(attackers.items(), steps.items(), both)
@@ -153,9 +158,7 @@ class MixedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 def make_mixture(cells: Sequence[Cell], n: int) -> NativeVectorEnv | MixedVectorEnv:
     """n native environments on one thread, shared out among the cells."""
     parts = [
-        NativeVectorEnv(
-            count, cell.world.red, cell.world.horizon, cell.world.rules, obs=cell.world.obs, copy=False, threads=1
-        )
+        NativeVectorEnv(count, copy=False, threads=1, **vars(cell.world))
         for cell, count in zip(cells, share_out(cells, n), strict=True)
     ]
     return parts[0] if len(parts) == 1 else MixedVectorEnv(parts, [cell.context for cell in cells])
@@ -163,6 +166,8 @@ def make_mixture(cells: Sequence[Cell], n: int) -> NativeVectorEnv | MixedVector
 
 # ------------------------------------------------------------------------------------------------- state, for resume
 _SAVED = "worlds", "ledgers", "memory"
+#: How a world lies in memory: checkpoints hold worlds as bytes, which mean nothing in another layout.
+LAYOUT = hashlib.sha256(str(WORLD).encode()).hexdigest()[:16]
 
 
 def save_worlds(envs: Any) -> dict[str, np.ndarray]:

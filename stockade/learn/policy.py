@@ -1,4 +1,4 @@
-"""The agent: two small networks, one that chooses actions and one that foretells the return.
+"""The agent: two small networks, one that chooses actions and one that predicts the return.
 
 observations (b, n) -> bodies (relu or tanh) -> logits (b, actions), values (b,)
 
@@ -90,7 +90,7 @@ def views_of(flat: Tensor, architecture: Architecture) -> dict[str, Tensor]:
 
 
 class Policy:
-    """Weights, and what they say to an observation.
+    """Weights, and the actions and values that they give for an observation.
 
     Attributes:
         architecture: what it is made of.
@@ -125,14 +125,14 @@ class Policy:
         """Copies of the weights by name, without padding."""
         return {name: self._real(name, weight).numpy().copy() for name, weight in self.weights.items()}
 
-    def load_weights(self, weights: dict[str, np.ndarray]) -> None:
-        """Take the weights that `save_weights` gave."""
+    def load_weights(self, weights: dict[str, np.ndarray], prefix: str = "") -> None:
+        """Take the weights that `save_weights` gave; in `weights` their names have this prefix."""
         for name, weight in self.weights.items():
-            real = self._real(name, weight)
-            if name not in weights or weights[name].shape != tuple(real.shape):
-                found = weights[name].shape if name in weights else "nothing"
+            real, given = self._real(name, weight), weights.get(prefix + name)
+            if given is None or given.shape != tuple(real.shape):
+                found = "nothing" if given is None else given.shape
                 raise ValueError(f"the weights {name} should have shape {tuple(real.shape)}; found {found}")
-            real.copy_(torch.from_numpy(np.ascontiguousarray(weights[name], np.float32)))
+            real.copy_(torch.from_numpy(np.ascontiguousarray(given, np.float32)))
 
     def _real(self, name: str, weight: Tensor) -> Tensor:
         return weight[..., : len(self.actions)] if name.startswith("policy") else weight

@@ -25,6 +25,7 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from stockade.cores import available_cores
+from stockade.errors import InputError
 from stockade.learn.config import PPOConfig
 from stockade.learn.kernels import (
     GOING_ON,
@@ -36,7 +37,7 @@ from stockade.learn.kernels import (
     loss_head,
     sample,
 )
-from stockade.learn.mixture import restore_worlds, save_worlds
+from stockade.learn.mixture import LAYOUT, restore_worlds, save_worlds
 from stockade.learn.policy import Architecture, Policy, Workspace
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
@@ -322,14 +323,17 @@ class PPO:
             arrays |= {f"lane{k}.{name}": np.ascontiguousarray(array).copy() for name, array in parts.items()}
         streams = [self._order.bit_generator.state, *(lane.chance.bit_generator.state for lane in self.lanes)]
         counts = {"iteration": self.iteration, "episodes": self.episodes, "steps": self.steps}
-        return arrays, {**counts, "streams": streams, "architecture": self.policy.architecture.to_json()}
+        architecture = self.policy.architecture.to_json()
+        return arrays, {**counts, "streams": streams, "architecture": architecture, "layout": LAYOUT}
 
     def restore(self, arrays: dict[str, np.ndarray], rest: dict[str, Any]) -> None:
         """Go on where `state` was taken. Environments that cannot be put back begin new episodes."""
         if Architecture.from_json(rest["architecture"]) != self.policy.architecture:
-            raise ValueError("the checkpoint is of another network; take the settings that it was trained with")
-        prefix = "policy."
-        self.policy.load_weights({k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)})
+            raise ValueError("the checkpoint is of another network; use the settings that it was trained with")
+        if rest.get("layout", LAYOUT) != LAYOUT:  # version 0.1.0 says nothing; its layout is ours
+            raise InputError("the worlds in the checkpoint are of another version of stockade, which must continue it; "
+                             "its policy can be loaded and evaluated")  # fmt: skip
+        self.policy.load_weights(arrays, prefix="policy.")
         adam = self._adam.state[self.policy.flat]
         for name, tensor in adam.items():
             tensor.copy_(torch.from_numpy(arrays[f"adam.{name}"]).view(tensor.shape))

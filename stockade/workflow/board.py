@@ -1,4 +1,4 @@
-"""What a search shows while it trains all orders: a table that is redrawn in a terminal, or printed now and then elsewhere."""
+"""What a search shows while it trains all orders: a live table in a terminal, elsewhere a table now and then."""
 
 from __future__ import annotations
 

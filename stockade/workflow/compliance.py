@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from stockade.cage2.actions import ACTION_HOST, ACTION_KIND, REMOVE, RESTORE
+from stockade.cage2.jit import cached
 from stockade.cage2.scenario import FOOTHOLD, HOSTS, N_HOSTS
 from stockade.workflow.orders import HOST_TYPES, UNIT_TYPES, Order
 from stockade.workflow.records import FixStatistics
-
-compiled_with_tables = numba.njit(nogil=True, cache=True)
 
 NO_FIX, NEUTRAL, COMPLIES, VIOLATES = range(4)
 """What an action is, seen from the order."""
@@ -25,6 +23,7 @@ N_TYPES = len(UNIT_TYPES)
 NOT_A_FIX = -1
 FIXED_HOST = np.where(np.isin(ACTION_KIND, (REMOVE, RESTORE)), ACTION_HOST, NOT_A_FIX).astype(np.int8)
 """(145,) host that an action repairs, or NOT_A_FIX."""
+entry_point = cached("cage2/actions.py", "cage2/scenario.py", "workflow/orders.py", "workflow/compliance.py")
 
 
 def ranks(order: Order) -> np.ndarray:
@@ -34,7 +33,7 @@ def ranks(order: Order) -> np.ndarray:
     return places
 
 
-@compiled_with_tables
+@entry_point
 def judge(
     red_access: Any, actions: Any, dead: Any, places: Any, count_foothold: Any, idle_violates: Any, verdicts: Any
 ) -> None:
@@ -109,7 +108,7 @@ class FixCounts:
         return FixStatistics(by_type, by_host)
 
 
-@compiled_with_tables
+@entry_point
 def _count(red_access: Any, actions: Any, dead: Any, verdicts: Any, by_verdict: Any, held: Any) -> None:
     for i in range(len(actions)):
         if dead[i]:

@@ -1,287 +1,232 @@
-"""The pictures of a search: how each workflow learned, what the model thinks of all orders, what the budget bought.
+"""The pictures of a search, made of its summary alone.
 
-summary.json, training_log.csv -> pictures/curves, posterior, best; each as .png and .svg
+summary.json -> pictures/values, learning, precedences; each as .png for the screen and .svg for papers
 """
 
 from __future__ import annotations
 
-import csv
 import json
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import textwrap
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from stockade.errors import InputError
+import numpy as np
 
-MAX_PANELS = 30
-"""Classes of orders that get a panel in the picture of the curves."""
-MAX_NUMBERS = 60
-"""Trainings up to which each has its number in the picture of the budget."""
-_BLUE, _ORANGE, _RED, _GREY = "#1f5fa8", "#d9730d", "#c0392b", "#b8bec6"
-_Z95 = 1.96
+from stockade.errors import InputError, missing_package
+from stockade.text import fixed, plural
+
+MAX_ORDERS, MAX_LINES, MAX_PRECEDENCES = 30, 60, 12  # rows of the pictures; lines of the labels of orders
+FREE, LEADER = "no order", "best order of hosts"  # names of curves: the agent without an order, each round's best
+WIDTH, DPI = 7.5, 120  # inches and dots per inch: 900 pixels
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # safe for the colour-blind
+_BLUE, _PALE_BLUE, _GREY, _PALE_GREY, _DARK = _COLOURS[0], "#8fbbd9", "#9aa1a9", "#c3c8ce", "#333333"
+_BAND = {"color": "#E69F00", "alpha": 0.3, "lw": 0}
+_STYLE: dict[Any, Any] = {
+    "font.size": 9, "figure.titlesize": 10, "legend.fontsize": 8.5, "legend.frameon": False, "text.parse_math": False,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.unicode_minus": False, "axes.axisbelow": True,
+    "axes.grid": True, "axes.grid.axis": "x", "grid.color": "#e6e8eb", "grid.linewidth": 0.6,
+    "svg.fonttype": "none", "svg.hashsalt": "stockade",  # text stays text; the same summary gives the same bytes
+}  # fmt: skip
 
 
 def draw_search(folder: Path) -> list[Path]:
-    """Draw all pictures of a search that has finished a workflow; the PNG files.
+    """Draw a finished search.
+
+    `learning` is left out if the summary has no curves, `precedences` if it has none (only one order was tried).
+
+    Returns:
+        The PNG files in `folder / "pictures"`; beside each is an SVG file of the same name.
 
     Raises:
-        InputError: Matplotlib is not installed, or the folder has no results.
+        InputError: Matplotlib is not installed, the summary is missing or damaged, or the files cannot be written.
     """
     try:
-        import matplotlib.figure  # noqa: F401
+        import matplotlib
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.backends.backend_svg import FigureCanvasSVG
+        from matplotlib.figure import Figure
+        from PIL import Image
     except ModuleNotFoundError as error:
-        raise InputError(
-            f"pictures need {error.name}, which is not installed: pip install 'stockade[plots]'"
-        ) from error
-    search = _Search.read(folder)
-    files = []
-    for name, draw in (("curves", _curves), ("posterior", _posterior), ("best", _best)):
-        figure = draw(search)
-        where = folder / "pictures" / name
-        where.parent.mkdir(exist_ok=True)
-        figure.savefig(where.with_suffix(".svg"))
-        figure.savefig(where.with_suffix(".png"), dpi=150)
-        files.append(where.with_suffix(".png"))
+        raise missing_package(error) from error
+    found, files = _read(folder / "summary.json"), []
+    try:
+        (folder / "pictures").mkdir(exist_ok=True)
+        for draw in (_values, _learning, _precedences):
+            path = folder / "pictures" / f"{draw.__name__[1:]}.png"
+            with matplotlib.rc_context(_STYLE):
+                figure = Figure(dpi=DPI, layout="constrained")
+                draw(found, figure)
+                if not figure.axes:  # the summary has nothing for it
+                    continue
+                canvas = FigureCanvasAgg(figure)  # `savefig` would draw everything twice
+                canvas.draw()
+                Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3]).quantize(128).save(
+                    path
+                )  # a third of the size
+                figure.set_layout_engine("none")  # the layout is settled
+                FigureCanvasSVG(figure).print_svg(path.with_suffix(".svg"), metadata={"Date": None})
+            files.append(path)
+    except OSError as error:
+        raise InputError(f"pictures cannot be written to {folder / 'pictures'}: {error}") from error
     return files
 
 
-@dataclass(frozen=True)
-class _Search:
-    """What is drawn.
+# ------------------------------------------------------------------------------------------------------- what is drawn
+class _Row(NamedTuple):
+    """An order or a precedence, with its 95% interval. strong: in the winning set, or an interval above 0."""
+
+    label: str
+    strong: bool
+    value: float
+    low: float
+    high: float
+    p_best: float = 0.0
+
+
+class _Found(NamedTuple):
+    """The part of summary.json that is drawn.
 
     Attributes:
-        title: of the pictures.
-        summary: content of summary.json.
-        updates: of each training, rows of training_log.csv as (episodes, env_reward, compliance).
+        world: in words, with the goal if there are several attackers.
+        best: the winning set, the likeliest best first. free: value of the agent without an order, or None.
+        orders, precedences: the best or largest first.
+        episodes, curves: (rounds,), and for each order by name (rounds,) values over training; NaN is unknown.
     """
 
-    title: str
-    summary: dict[str, Any]
-    updates: dict[int, list[tuple[float, float, float]]]
-
-    @classmethod
-    def read(cls, folder: Path) -> _Search:
-        try:
-            summary = json.loads((folder / "summary.json").read_text())
-            with (folder / "training_log.csv").open() as file:
-                rows = list(csv.DictReader(file))
-        except (OSError, ValueError) as error:
-            raise InputError(f"{folder} has no results that could be drawn: {error}") from error
-        if not summary["workflows"]:
-            raise InputError(f"{folder} has no finished workflow that could be drawn")
-        updates: dict[int, list[tuple[float, float, float]]] = {w["number"]: [] for w in summary["workflows"]}
-        for row in rows:
-            if int(row["number"]) in updates:
-                cells = (float(row[name] or "nan") for name in ("episodes", "env_reward", "compliance"))
-                episodes, reward, compliance = cells
-                updates[int(row["number"])].append((episodes, reward, compliance))
-        settings = summary["settings"]
-        title = (
-            f"{folder.resolve().name}: red {settings['red_agent']}, rules {settings['rules']}, seed {settings['seed']}"
-        )
-        return cls(title, summary, updates)
-
-    def label(self, order: str) -> str:
-        """The types of an order that matter, if any do."""
-        kept = [unit for unit in order.split(" > ") if self.summary["matters"][unit]]
-        return " > ".join(kept) or order
-
-    def heading(self, row: dict[str, Any]) -> str:
-        """An entry of the ranking in two lines."""
-        place = f"{row['rank']}." if row["rank"] is not None else "not complied with:"
-        return f"{place} {row['name'] or ''}\n{self.label(row['order'])}"
+    world: str
+    margin: float
+    best: list[str]
+    free: float | None
+    orders: list[_Row]
+    precedences: list[_Row]
+    episodes: np.ndarray
+    curves: dict[str, np.ndarray]
 
 
-def _figure(width: float, height: float, title: str) -> Any:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    figure.suptitle(title, fontsize=11)
-    return figure
-
-
-def _plain(axes: Any) -> None:
-    """No box, a light grid behind."""
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(color="#e6e8eb", linewidth=0.6)
-    axes.set_axisbelow(True)
+def _read(path: Path) -> _Found:
+    """Of summary.json; an InputError says why nothing can be drawn."""
+    try:
+        return _parse(json.loads(path.read_text()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"no finished search: {path} is missing, damaged or of another version ({error!r})") from error
 
 
-# ----------------------------------------------------------------------------------------------------------- learning
-def _curves(search: _Search) -> Any:
-    """A panel for each class that was tried, best first: reward and compliance of its trainings."""
-    from matplotlib.lines import Line2D
-
-    ranking = search.summary["ranking"]
-    shown = ranking[:MAX_PANELS]
-    columns = _columns(len(shown))
-    lines = -(-len(shown) // columns)
-    title = f"{search.title}\nlearning and compliance of the workflows, best first"
-    if len(shown) < len(ranking):
-        title += f" ({len(shown)} of {len(ranking)})"
-    figure = _figure(3.1 * columns + 0.6, 2.1 * lines + 1.1, title)
-    panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
-    low, high = _reward_limits(search)
-    threshold = search.summary["settings"]["compliance_threshold"]
-    for k, axes in enumerate(panels.flat):
-        if k >= len(shown):
-            axes.set_visible(False)
-            continue
-        _plain(axes)
-        right = axes.twinx()
-        right.set_ylim(0, 1.02)
-        right.spines[["top"]].set_visible(False)
-        right.tick_params(labelsize=7, colors=_ORANGE, labelright=k % columns == columns - 1 or k == len(shown) - 1)
-        right.axhline(threshold, color=_ORANGE, linewidth=0.7, linestyle=":")
-        for number in shown[k]["trainings"]:
-            episodes, rewards, rates = (
-                zip(*search.updates[number], strict=True) if search.updates[number] else ((),) * 3
-            )
-            axes.plot(episodes, rewards, color=_BLUE, linewidth=1.1, alpha=0.8)
-            right.plot(episodes, rates, color=_ORANGE, linewidth=1.1, alpha=0.8)
-        axes.set_ylim(low, high)
-        axes.tick_params(labelsize=7)
-        axes.tick_params(axis="y", colors=_BLUE)
-        axes.set_title(
-            search.heading(shown[k]), fontsize=7.5, loc="left", color="black" if shown[k]["feasible"] else _RED
-        )
-        if k + columns >= len(shown):
-            axes.tick_params(labelbottom=True)
-            axes.set_xlabel("episodes of the training", fontsize=7.5)
-    figure.supylabel("environment reward an episode", fontsize=9, color=_BLUE)
-    handles = [
-        Line2D([], [], color=_BLUE, label="environment reward (left)"),
-        Line2D([], [], color=_ORANGE, label="compliance (right)"),
-        Line2D([], [], color=_ORANGE, linestyle=":", label=f"threshold {threshold:g}"),
-    ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=8, frameon=False)
-    return figure
+def _parse(summary: dict[str, Any]) -> _Found:
+    settings, best, free, curves = summary["settings"], summary["best"], summary["free_agent"], summary["curves"]
+    orders = []
+    for c in summary["classes"]:
+        share = c["compliance"]  # said only where it is no rule
+        note = "" if share == 1 else " (no fixes)" if share is None else f" ({share:.0%} compliant)"
+        numbers = (float(c[key]) for key in ("value", "low", "high", "p_best"))
+        orders.append(_Row(c["order"] + note, c["order"] in best, *numbers))
+    if not orders:
+        raise ValueError("no order was measured")
+    precedences = []
+    for p in summary["precedences"]:
+        effect, low, high = (float(p[key]) for key in ("effect", "low", "high"))
+        precedences.append(_Row(f"{p['before']} before {p['after']}  {effect:+.1f}", low > 0, effect, low, high))
+    reds, worst = settings["red"].replace(",", " and "), summary["goal"] == "worst"
+    goal = "against" if " and " not in reds else "worst of" if worst else "mean of"
+    values = np.array(curves.get("values") or np.empty((0, 1, len(curves["orders"]))), float)
+    values = values.min(axis=1) if worst else values.mean(axis=1)  # over the attackers
+    return _Found(
+        f"{settings['horizon']} steps, {goal} {reds}", float(summary["margin"]), best, free and float(free["value"]),
+        sorted(orders, key=lambda row: -row.value), sorted(precedences, key=lambda row: -abs(row.value)),
+        np.reshape(curves.get("episodes", ()), len(values)), dict(zip(curves["orders"], values.T, strict=True)),
+    )  # fmt: skip
 
 
-def _columns(panels: int) -> int:
-    """As many as leave the fewest places empty."""
-    if panels < 4:
-        return panels
-    return min((3, 2) if panels <= 9 else (6, 5, 4), key=lambda columns: -panels % columns)
+# ------------------------------------------------------------------------------------------------------------ pictures
+def _values(found: _Found, figure: Any) -> None:
+    """Posterior of every order, the best on top, and the probability that it is the best."""
+    labels = [_wrapped(row.label) for row in found.orders[:MAX_ORDERS]]
+    lines = 1 + max(label.count("\n") for label in labels)
+    rows = found.orders[: min(MAX_ORDERS, MAX_LINES // lines)]
+    count = plural(len(rows), "order") if len(rows) == len(found.orders) else f"best {len(rows)} of {len(found.orders)}"
+    _begin(figure, len(rows) * (0.15 * lines + 0.1), f"Value of each repair order: {found.world} ({count})")
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(5, 1))
+    left.axvspan(rows[0].value - found.margin, rows[0].value, label=f"within {found.margin:.2g} of the best", **_BAND)
+    if found.free is not None:
+        left.axvline(found.free, color=_DARK, ls="--", lw=1.1, label=f"{FREE} ({fixed(found.free, 1)})")
+    _rows(left, rows, labels[: len(rows)], ("winning set", "other orders"))
+    left.set_xlabel("reward per episode, 95% interval")
+    chances = [row.p_best for row in rows]
+    bars = right.barh(range(len(rows)), chances, 0.6, color=[_BLUE if row.strong else _GREY for row in rows])
+    right.bar_label(bars, [fixed(p) if p >= 0.005 else "" for p in chances], padding=3, fontsize=8)
+    right.set(xlim=(0, 1.7 * max(*chances, 0.01)), xticks=[], xlabel="P(best)")  # with room for the numbers
+    right.tick_params(axis="y", length=0)
+    _legend(figure, left)
 
 
-def _reward_limits(search: _Search) -> tuple[float, float]:
-    """Of the rewards, without the first quarter of each training: what a beginner earns would squeeze the rest."""
-    later = [row[1] for rows in search.updates.values() for row in rows[len(rows) // 4 :] if not math.isnan(row[1])]
-    if not later:
-        return -1.0, 0.0
-    margin = 0.06 * (max(later) - min(later)) + 1e-3
-    return min(later) - margin, max(later) + margin
-
-
-# ---------------------------------------------------------------------------------------------------------- posterior
-def _posterior(search: _Search) -> Any:
-    """All orders, or classes of equal ones, by the mean of the model, with intervals and what was measured."""
-    rows = _classes(search)
-    ranked = {order: row for row in search.summary["ranking"] for order in row["members"]}
-    orders = len(search.summary["posterior"])
-    sizes = f"{len(rows)} classes of {orders // len(rows)} equal orders" if len(rows) < orders else f"{orders} orders"
-    figure = _figure(10, 0.19 * len(rows) + 2.3, f"{search.title}\nwhat the model thinks of all {sizes}")
+def _learning(found: _Found, figure: Any) -> None:
+    """Values of all orders over training, the winning set in colours."""
+    every = np.array(list(found.curves.values()))
+    if not np.isfinite(every[:, -1:]).any():
+        return
+    _begin(figure, 3.2, f"Learning: {found.world}")
     axes = figure.subplots()
-    _plain(axes)
-    by_number = {w["number"]: w for w in search.summary["workflows"]}
-    labels = []
-    for place, row in enumerate(rows):
-        tried = ranked.get(row["order"])
-        colour = _GREY if tried is None else _BLUE if tried["feasible"] else _RED
-        if row["mean"] is not None:
-            face = "white" if tried is None else colour
-            axes.errorbar(row["mean"], place, xerr=_Z95 * row["sd"], fmt="o", ms=5, mfc=face, mec=colour, ecolor=colour,
-                          elinewidth=1.2)  # fmt: skip
-        for number in tried["trainings"] if tried else ():
-            trained = by_number[number]
-            mark = "|" if trained["feasible"] else "x"
-            axes.plot(trained["value"], place, mark, ms=8, color="black" if trained["feasible"] else _RED, zorder=3)
-        names = " = ".join(row["names"])
-        labels.append(f"{search.label(row['order'])}{f'  ({names})' if names else ''}")
-    axes.set_yticks(range(len(rows)), labels, fontsize=7 if len(rows) <= 60 else 6)
-    axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_xlabel("environment reward an episode")
-    _legend_of_posterior(figure)
-    return figure
+    axes.grid(axis="y")
+    marker = {"marker": "o", "ms": 2} if len(found.episodes) <= 30 else {}
+    best = [name for name in (*found.best, LEADER) if name in found.curves]
+    more, others = best[len(_COLOURS) :], [name for name in found.curves if name not in (*best, FREE)]
+    groups = [([name], _wrapped(name), colour, 1.6) for name, colour in zip(best, _COLOURS, strict=False)]
+    groups.append((more, f"others of the winning set ({len(more)})", _PALE_BLUE, 1.0))
+    groups.append((others, f"other orders ({len(others)})", _PALE_GREY, 0.9))
+    groups.append(([name for name in found.curves if name == FREE], FREE, _DARK, 1.3))
+    for names, label, colour, width in groups:
+        style = marker | {"color": colour, "lw": width, "zorder": 1 + width, "ls": "--" if label == FREE else "-"}
+        for k, name in enumerate(names):
+            axes.plot(found.episodes, found.curves[name], label="" if k else label, **style)
+    # What beginners earn would squeeze the rest: the last third of the training decides what is shown.
+    low, high = np.nanquantile(every[:, 2 * every.shape[1] // 3 :], 0.02), np.nanmax(every)
+    space = 0.06 * (high - low) + 0.05
+    axes.set(xlim=(0, None), ylim=(low - space, high + space), ylabel="reward per episode")
+    cut = f"; values below {fixed(low - space, 1)} are not shown" if np.nanmin(every) < low - space else ""
+    axes.set_xlabel(f"training episodes of all orders{cut}")
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    _legend(figure, axes)
 
 
-def _legend_of_posterior(figure: Any) -> None:
-    from matplotlib.lines import Line2D
-
-    def mark(colour: str, face: str, text: str) -> Any:
-        return Line2D([], [], marker="o", color=colour, mfc=face, mec=colour, label=text)
-
-    handles = [
-        mark(_BLUE, _BLUE, "tried and complied with"),
-        mark(_RED, _RED, "tried, not complied with"),
-        mark(_GREY, "white", "not tried"),
-        Line2D([], [], marker="|", ms=8, linestyle="", color="black", label="measured"),
-        Line2D([], [], marker="x", linestyle="", color=_RED, label="measured without compliance; no part of the model"),
-    ]  # fmt: skip
-    title = "mean and 95% interval of the model"
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=8, frameon=False, title=title,
-                  title_fontsize=8)  # fmt: skip
-
-
-def _classes(search: _Search) -> list[dict[str, Any]]:
-    """One entry a class, best first; of the orders that have no mean, in their own order at the end."""
-    classes: dict[int, dict[str, Any]] = {}
-    for row in search.summary["posterior"]:
-        entry = classes.setdefault(row["class"], {**row, "names": []})
-        if row["name"] is not None:
-            entry["names"].append(row["name"])
-    return sorted(classes.values(), key=lambda row: math.inf if row["mean"] is None else -row["mean"])
-
-
-# --------------------------------------------------------------------------------------------------------- the budget
-def _best(search: _Search) -> Any:
-    """What each training was worth, and the best so far, against the episodes used."""
-    figure = _figure(11, 5.4, f"{search.title}\nbest value so far against the budget")
+def _precedences(found: _Found, figure: Any) -> None:
+    """What each precedence is worth, the largest first."""
+    if not found.precedences:
+        return
+    rows = found.precedences[:MAX_PRECEDENCES]
+    shown = "" if len(rows) == len(found.precedences) else f" (largest {len(rows)} of {len(found.precedences)})"
+    _begin(figure, 0.28 * len(rows), f"What each precedence is worth: {found.world}{shown}")
     axes = figure.subplots()
-    _plain(axes)
-    trained, used = search.summary["workflows"], 0
-    steps: list[tuple[int, float, dict[str, Any]]] = []
-    for workflow in trained:
-        used += workflow["episodes"]
-        value, error = workflow["value"], _Z95 * (workflow["value_error"] or 0.0)
-        better = workflow["feasible"] and (not steps or value > steps[-1][1])
-        if better:
-            steps.append((used, value, workflow))
-        if workflow["feasible"]:
-            axes.errorbar(used, value, yerr=error, fmt="o", ms=5, color=_BLUE if better else _GREY, elinewidth=1)
-        elif value is not None:
-            axes.plot(used, value, "x", color=_RED, ms=6)
-        if value is not None and (better or len(trained) <= MAX_NUMBERS):
-            colour = _BLUE if better else "#6b7480"
-            axes.annotate(str(workflow["number"]), (used, value), (5, 3), textcoords="offset points", fontsize=7,
-                          color=colour, weight="bold" if better else "normal")  # fmt: skip
-    if steps:
-        xs, ys = [x for x, _, _ in steps] + [used], [y for _, y, _ in steps] + [steps[-1][1]]
-        axes.step(xs, ys, where="post", color=_BLUE, linewidth=1.5, zorder=1)
-    total = search.summary["budget"]["total"]
-    axes.set_xlim(0, total * 1.02)
-    axes.axvline(total, color="black", linewidth=0.8, linestyle="--")
-    axes.set_xlabel(f"episodes used, of {total:,}")
-    axes.set_ylabel("environment reward an episode, 95% interval")
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    _legends_of_best(figure, [f"{w['number']}: {search.label(w['order'])}" for _, _, w in steps])
-    return figure
+    axes.axvspan(-found.margin, found.margin, label=f"within the margin of {found.margin:.2g}", **_BAND)
+    axes.axvline(0, color=_DARK, lw=1)
+    _rows(axes, rows, [row.label for row in rows], ("interval above 0", "interval contains 0"))
+    axes.set_xlabel("difference in reward per episode, 95% interval")
+    _legend(figure, axes)
 
 
-def _legends_of_best(figure: Any, improvements: Sequence[str]) -> None:
-    from matplotlib.lines import Line2D
+# --------------------------------------------------------------------------------------------------------------- parts
+def _begin(figure: Any, height: float, title: str) -> None:
+    """For panels of so many inches, with room for title, axis and legend."""
+    figure.set_size_inches(WIDTH, max(0.6, height) + 1.3)
+    figure.suptitle(title, x=0.01, ha="left")
 
-    handles = [
-        Line2D([], [], marker="o", color=_BLUE, label="best so far"),
-        Line2D([], [], marker="o", linestyle="", color=_GREY, label="complied with, not better"),
-        Line2D([], [], marker="x", linestyle="", color=_RED, label="not complied with"),
-        Line2D([], [], linestyle="--", linewidth=0.8, color="black", label="budget"),
-    ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
-    if improvements:
-        words = [Line2D([], [], linestyle="", label=text) for text in improvements[-12:]]
-        figure.legend(handles=words, loc="outside right upper", fontsize=7.5, frameon=False, title="became the best",
-                      title_fontsize=8, labelcolor=_BLUE, handlelength=0, handletextpad=0)  # fmt: skip
+
+def _rows(axes: Any, rows: list[_Row], labels: list[str], groups: tuple[str, str]) -> None:
+    """A point with its interval per row, from the top: filled and blue, or hollow and grey."""
+    for strong, colour, face, group in ((True, _BLUE, _BLUE, groups[0]), (False, _GREY, "white", groups[1])):
+        places = [k for k, row in enumerate(rows) if row.strong == strong]
+        if places:
+            x, low, high = np.array([rows[k][2:5] for k in places]).T
+            axes.hlines(places, low, high, color=colour, lw=1.8)
+            axes.plot(x, places, "o", color=colour, mfc=face, ms=5.5, mew=1.5, label=group)
+    axes.set(yticks=range(len(rows)), yticklabels=labels, ylim=(len(rows) - 0.4, -0.6))
+
+
+def _legend(figure: Any, axes: Any) -> None:
+    """Below the picture, of what is drawn."""
+    handles, labels = axes.get_legend_handles_labels()
+    longest = max(len(line) for label in labels for line in label.splitlines())
+    figure.legend(handles, labels, loc="outside lower center", ncols=max(1, min(4, 124 // (longest + 8))))
+
+
+def _wrapped(order: str) -> str:
+    """An order in lines of at most 50 columns, none of which begins with `>`."""
+    return textwrap.fill(order.replace(" > ", "\xa0> "), 50).replace("\xa0", " ")

@@ -94,9 +94,10 @@ def precedence_effects(
     means, covariance = values.mean(axis=0), np.cov(values, rowvar=False).reshape(k, k)
     unexplained = np.eye(k) - design @ inverse  # projection onto what no coefficients can reach
     freedom = round(unexplained.trace())
-    squares = float(means @ unexplained @ means)
     total = float(((means - means.mean()) ** 2).sum())
-    variance = max(0.0, squares - np.trace(unexplained @ covariance)) / freedom if freedom else 0.0
+    # Squares that are left of the means, without those that the uncertainty of the means brings.
+    squares = max(0.0, float(means @ unexplained @ means - np.trace(unexplained @ covariance))) if freedom else 0.0
+    variance = squares / freedom if freedom else 0.0
     noisy = values
     if variance > 0:
         sd = np.sqrt(variance * freedom / rng.chisquare(freedom, (len(values), 1)))
@@ -119,5 +120,5 @@ def precedence_effects(
     return Precedences(
         tuple(sorted(effects, key=lambda effect: -effect.effect)),
         1 - squares / total if total > 0 else None,
-        math.sqrt(max(0.0, squares) / freedom) if freedom else None,
+        math.sqrt(variance) if freedom else None,
     )

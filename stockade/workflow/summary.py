@@ -31,8 +31,10 @@ class Outcome:
         returns: (attackers, K, episodes) greedy returns on common seeds. training_sd: (attackers, K).
         episodes: (K,) that each was trained for.
         free_returns: (attackers, episodes) of the agent without an order, or None. free_sd: (attackers,).
-        curves: {"episodes": [...], "values": [(attackers, K or K + 1) ...]}: values over training.
+        curves: {"episodes": [...], "values": [(attackers, C) ...]}: values over training; also "orders", the C names,
+            if these are not the K orders and, if it was measured, the agent without an order.
         ended: why the training is over. seconds: that it took.
+        policies: (K,) file of each order's policy, relative to the folder of the search.
         compliance: (K,) share of fixes that complied; None where it is 1 by construction.
         total: number of classes of orders that there are; 0 if they are too many to count.
         extra: more for summary.json.
@@ -46,6 +48,7 @@ class Outcome:
     episodes: np.ndarray
     free_returns: np.ndarray | None = None
     free_sd: np.ndarray | None = None
+    policies: tuple[str, ...] = ()
     curves: dict[str, Any] = field(default_factory=dict)
     ended: str = ""
     seconds: float = 0.0
@@ -100,7 +103,7 @@ def answer(config: SearchConfig, outcome: Outcome) -> Answer:
         lines.insert(0, f"The best order of single hosts against the best of types: {compared}.")
     labels = outcome.labels()
     return Answer(verdicts, tuple(lines), _table(config, outcome, verdict), {
-        "stockade": stockade.__version__,
+        "stockade": stockade.__version__, "format": 2,
         "verdict": "\n".join(lines),
         "best": list(verdict.best),
         "margin": verdict.margin,
@@ -112,6 +115,7 @@ def answer(config: SearchConfig, outcome: Outcome) -> Answer:
                 "p_best": p.p_best, "p_equal": p.p_equal, "status": p.status, "measured": p.measured,
                 "episodes": int(outcome.episodes[k]),
                 "by_attacker": {red: asdict(e) for red, e in zip(config.reds, p.by_attacker, strict=True)},
+                "policy": outcome.policies[k], "ranking": outcome.orders[k],
                 "compliance": 1.0 if outcome.compliance is None else float(outcome.compliance[k]),
             }
             for k, p in _ranked(verdict)
@@ -126,7 +130,7 @@ def answer(config: SearchConfig, outcome: Outcome) -> Answer:
         "matters": [name for name, m in zip(outcome.units.names, outcome.matters, strict=True) if m],
         "ended": outcome.ended,
         "seconds": outcome.seconds,
-        "curves": {**outcome.curves, "orders": [*labels, *(["no order"] if outcome.free_returns is not None else [])]},
+        "curves": {"orders": labels + ["no order"] * (outcome.free_returns is not None), **outcome.curves},
         **outcome.extra,
     })  # fmt: skip
 
@@ -140,7 +144,8 @@ def _equal_orders(order: Ranking, outcome: Outcome) -> list[str]:
     """All orders of its class, itself included; of single hosts they are too many to list."""
     if outcome.units.kind == "hosts":
         return []
-    return [describe(other) for other in members_of(order, outcome.matters)]
+    units = [element for element in order if isinstance(element, int)]  # all of them: orders of types have no groups
+    return [describe(other) for other in members_of(units, outcome.matters)]
 
 
 def _table(config: SearchConfig, outcome: Outcome, verdict: Verdict) -> Table:

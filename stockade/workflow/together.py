@@ -65,7 +65,9 @@ class Plan(Protocol):
         orders: to begin with; FREE among them is the agent without an order.
     """
 
-    orders: Sequence[Ranking]
+    @property
+    def orders(self) -> Sequence[Ranking]:
+        """To begin with."""
 
     def round(self, training: ConditionedTraining, curves: Curves) -> np.ndarray:
         """Measure, set the shares of what is trained next, and give (attackers, ...) values for the curves."""
@@ -167,7 +169,7 @@ class TogetherTraining:
         return self.last_goal < self.budget
 
     def training_sd(self) -> np.ndarray:
-        """(attackers, orders) how much a value still moved from round to round at the end: what is left of training noise.
+        """(attackers, orders) how much a value still moved from round to round at the end: the training noise left.
 
         The rounds play the same seeds, so that most of the difference between two of them is the policy's.
         """

@@ -33,10 +33,11 @@ class Posterior:
 
     Attributes:
         measured: mean return of its episodes. value, low, high: posterior mean and 95% interval of its true value.
-        p_best: in each posterior draw, the orders within the margin of that draw's best share one win equally; p_best is
-            the order's mean share. It sums to 1 over the orders, and n orders that are truly equal have 1/n each.
+        p_best: in each posterior draw, the orders within the margin of that draw's best share one win equally; p_best
+            is the order's mean share. It sums to 1 over the orders, and n orders that are truly equal have 1/n each.
         p_equal: probability of being within the margin of the best.
-        status: `equal` to the best (p_equal at least 0.95), `worse` (at most 0.05, and not in the winning set) or `open`.
+        status: `equal` (p_equal of at least 0.95), `worse` (at most 0.05 and not in the winning set), or `open`: not
+            told apart from the best yet.
         best: whether it is in the winning set: the fewest orders that hold the one with the highest true value with
             probability 0.95, and every order with p_equal of at least 0.5.
         by_attacker: its value against each attacker.
@@ -142,7 +143,7 @@ def _credible_set(values: np.ndarray) -> np.ndarray:
 
 
 def _rule(measured: Measured, best: np.ndarray) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
-    """Precedences that tell the orders of the set `best`, (K,) bool, from all others, and units of which they say nothing.
+    """Precedences that tell the orders of `best`, (K,) bool, from all others, and units of which they say nothing.
 
     Precedences that follow from two others (a before b before c) are left out.
     """
@@ -252,10 +253,10 @@ class _Words:
         verdict = self.verdict
         if not verdict.rule or len(verdict.best) == 1 or any(order.status == "open" for order in verdict.orders):
             return []
-        sentences = [f"These are all orders with {' and '.join(f'{a} before {b}' for a, b in verdict.rule)}."]
+        sentences = [f"These are all tried orders with {' and '.join(f'{a} before {b}' for a, b in verdict.rule)}."]
         if verdict.any_place:
             stands = "stands" if len(verdict.any_place) == 1 else "stand"
-            where = f"Where {' and '.join(verdict.any_place)} {stands} makes no difference"
+            where = f"Where {' and '.join(verdict.any_place)} {stands} makes no difference there"
             sentences.append(f"{where} (less than {self.within}).")
         return [" ".join(sentences)]
 
@@ -277,7 +278,7 @@ class _Words:
         found, margin = self.verdict.precedences, self.verdict.margin
         sentences = []
         if found.residual_sd is not None and found.r_squared is not None and found.residual_sd > margin:
-            left = f"{self.number(found.residual_sd)} points (R2 {found.r_squared:.2f})"
+            left = f"{self.number(found.residual_sd)} points (R2 {found.r_squared:.3f})"
             sentences.append(f"Precedences interact: one by one they explain the values up to {left}.")
         for e in found.effects:
             swaps = e.by_swaps

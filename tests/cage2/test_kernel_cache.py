@@ -6,31 +6,47 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from stockade.cage2 import jit
+from stockade.cage2 import history, jit, kernel, prepare
 
-PACKAGE = Path(jit.__file__).parent
+PACKAGE = Path(jit.__file__).parents[1]
 _READ_REWARD = """
 import stockade
 env = stockade.make(red="sleep")
 env.reset(seed=0)
 print(env.step(144)[1])
 """
+#: Red holds User1 and Enterprise0; blue restores Enterprise0 under the order of the types themselves.
+_JUDGE = """
+import numpy as np
+from stockade.cage2 import HOSTS, action_index
+from stockade.workflow.compliance import judge
+red_access = np.zeros((1, len(HOSTS)), np.uint8)
+red_access[0, [HOSTS.index("User1"), HOSTS.index("Enterprise0")]] = 2
+actions, dead, places = np.array([action_index("Restore Enterprise0")]), np.zeros(1, bool), np.arange(5, dtype=np.int8)
+verdicts = []
+for function in (judge, judge.py_func):
+    verdict = np.zeros(1, np.uint8)
+    function(red_access, actions, dead, places, False, False, verdict)
+    verdicts.append(int(verdict[0]))
+print("compiled", verdicts[0], "plain", verdicts[1])
+"""
 
 
-def imported(path: Path) -> set[str]:
-    """Names of the modules of this package that a file imports."""
+def imported(name: str) -> set[str]:
+    """Files below the package that a file imports from cage2, directly."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse((PACKAGE / name).read_text())):
         if isinstance(node, ast.ImportFrom) and node.module == "stockade.cage2":
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("stockade.cage2."):
             names.add(node.module.rpartition(".")[2])
         elif isinstance(node, ast.Import):
             names |= {alias.name.rpartition(".")[2] for alias in node.names if alias.name.startswith("stockade.")}
-    return {f"{name}.py" for name in names}
+    return {f"cage2/{name}.py" for name in names}
 
 
 def closure(name: str) -> set[str]:
@@ -38,57 +54,118 @@ def closure(name: str) -> set[str]:
     found, waiting = set(), {name}
     while waiting:
         found |= waiting
-        waiting = {other for each in waiting for other in imported(PACKAGE / each)} - found
+        waiting = {other for each in waiting for other in imported(each)} - found
     return found
 
 
 def test_the_sources_are_what_the_kernel_imports():
     assert len(jit.KERNEL_SOURCES) == len(set(jit.KERNEL_SOURCES))
-    assert set(jit.KERNEL_SOURCES) == closure("kernel.py")
+    assert set(jit.KERNEL_SOURCES) == closure("cage2/kernel.py")
 
 
-def test_every_cached_entry_point_is_made_of_those_sources():
-    """Numba itself looks at the file of an entry point; what that imports must be among the sources."""
-    files = {path.name for path in PACKAGE.glob("*.py") if "@cached" in path.read_text()}
-    assert "kernel.py" in files
-    for name in files:
-        assert closure(name) - {name} <= set(jit.KERNEL_SOURCES), name
-        assert "source_digest()" in (PACKAGE / name).read_text(), name
+def test_every_cached_entry_point_carries_the_digest_of_its_sources():
+    """Numba itself looks at the file of an entry point only."""
+    kept = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if "cache=True" in path.read_text()}
+    assert kept == {"cage2/jit.py"}, "there is one way to keep compiled code"
+    simulator = kernel.step_batch, kernel.reset_batch, kernel.seed_batch, kernel.peek_batch, kernel.first_invalid
+    memory = history.remember_batch, history.recall_batch
+    assert closure("cage2/history.py") <= {*jit.KERNEL_SOURCES, "cage2/history.py"}
+    for entry_points, sources in ((simulator, jit.KERNEL_SOURCES), (memory, (*jit.KERNEL_SOURCES, "cage2/history.py"))):
+        for entry_point in entry_points:
+            assert entry_point.py_func.__qualname__.endswith(jit.source_digest(*sources))
 
 
 def test_the_digest_changes_with_every_source(tmp_path, monkeypatch):
+    (tmp_path / "cage2").mkdir()
     for name in jit.KERNEL_SOURCES:
         shutil.copy(PACKAGE / name, tmp_path / name)
-    before = jit.source_digest()
-    monkeypatch.setattr(jit, "__file__", str(tmp_path / "jit.py"))
-    assert jit.source_digest() == before, "it depends on contents only, not on places and times"
+    before = jit.source_digest(*jit.KERNEL_SOURCES)
+    monkeypatch.setattr(jit, "__file__", str(tmp_path / "cage2" / "jit.py"))
+    assert jit.source_digest(*jit.KERNEL_SOURCES) == before, "it depends on contents only, not on places and times"
     for name in jit.KERNEL_SOURCES:
         path = tmp_path / name
         text = path.read_text()
         path.write_text(text + "# changed\n")
-        assert jit.source_digest() != before, name
+        assert jit.source_digest(*jit.KERNEL_SOURCES) != before, name
         path.write_text(text)
-    assert jit.source_digest() == before
+    assert jit.source_digest(*jit.KERNEL_SOURCES) == before
 
 
+@pytest.mark.parametrize("name", ["version", "cpu"])
+def test_the_digest_changes_with_numba_and_the_processor(name, monkeypatch):
+    before = jit.source_digest("cage2/jit.py")
+    if name == "version":
+        monkeypatch.setattr(jit.numba, "__version__", "0.0.1")
+    else:
+        monkeypatch.setattr(jit.numba.config, "CPU_NAME", "another")
+    assert jit.source_digest("cage2/jit.py") != before
+
+
+# ---------------------------------------------------------------------------------------------- saying that it compiles
+@pytest.fixture
+def compile_once(tmp_path, monkeypatch):
+    """Prepares the simulator as a process does that finds no mark of compiled code."""
+    known = kernel.step_batch
+
+    class Unmarked:
+        stats = SimpleNamespace(cache_path=str(tmp_path / "cache"))
+        py_func = known.py_func
+
+        def __call__(self, *args):
+            return known(*args)
+
+    monkeypatch.setattr(kernel, "step_batch", Unmarked())
+    monkeypatch.setenv("STOCKADE_ANNOUNCE_COMPILING", "")
+    return lambda: prepare.prepare.__wrapped__(None)
+
+
+def test_the_first_process_says_that_it_compiles_and_the_next_does_not(compile_once, capsys):
+    prepare.announce_compiling()
+    compile_once()
+    said = capsys.readouterr()
+    assert said.err == "compiling the simulator, once per machine (about 10 s) ...\n"
+    assert said.out == ""
+    compile_once()
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_unasked_it_says_so_on_a_terminal_only(terminal, compile_once, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    compile_once()
+    assert capsys.readouterr().err.count("compiling the simulator") == terminal
+
+
+# ----------------------------------------------------------------------------------------------------- edited sources
 @pytest.mark.slow
 def test_an_edit_of_an_inner_file_reaches_compiled_code(tmp_path):
     """In a copy of the package: the price of a Restore is edited, and the next process pays it."""
-    shutil.copytree(PACKAGE.parent, tmp_path / "stockade", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE, tmp_path / "stockade", ignore=shutil.ignore_patterns("__pycache__"))
     scenario = tmp_path / "stockade" / "cage2" / "scenario.py"
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     rewards = []
     for price in ("RESTORE_COST = 10", "RESTORE_COST = 20", "RESTORE_COST = 10"):
         lines = scenario.read_text().splitlines()
         lines = [price if line.startswith("RESTORE_COST = ") else line for line in lines]
         scenario.write_text("\n".join(lines) + "\n")
-        done = subprocess.run(
-            [sys.executable, "-c", _READ_REWARD],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        rewards.append(float(done.stdout))
+        rewards.append(float(run_in(tmp_path, _READ_REWARD)))
     assert rewards == [-1.0, -2.0, -1.0]
+
+
+def test_an_edit_of_the_unit_types_reaches_compiled_verdicts(tmp_path):
+    """In a copy of the package: `enterprise` comes before `user`, and then after it."""
+    shutil.copytree(PACKAGE, tmp_path / "stockade", ignore=shutil.ignore_patterns("__pycache__"))
+    orders = tmp_path / "stockade" / "workflow" / "orders.py"
+    before = '("defender", "enterprise", "op_server", "op_host", "user")'
+    after = '("user", "enterprise", "op_server", "op_host", "defender")'
+    assert orders.read_text().count(before) == 1
+    first = run_in(tmp_path, _JUDGE)
+    orders.write_text(orders.read_text().replace(before, after))
+    assert [first, run_in(tmp_path, _JUDGE)] == ["compiled 2 plain 2\n", "compiled 3 plain 3\n"]
+
+
+def run_in(folder: Path, code: str) -> str:
+    """What a process says that imports the copy of the package in this folder."""
+    environment = {**os.environ, "PYTHONPATH": str(folder), "NUMBA_CACHE_DIR": str(folder / "cache")}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout

@@ -129,7 +129,7 @@ def test_what_cannot_work_is_said_before_a_run_is_begun(tmp_path: Path, changes:
 def test_validation_chooses_the_best_and_export_plays_it_anywhere(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    assert train(dataclasses.replace(MIXED, runs=tmp_path, name="x", validation_episodes=20)) == 0
+    assert train(dataclasses.replace(MIXED, runs=tmp_path, name="x", validation_episodes=20)).saved
     scores = [float(line.split()[-1]) for line in capsys.readouterr().out.splitlines() if ": validation " in line]
     assert len(scores) >= 2
     with pytest.raises(SystemExit) as done:

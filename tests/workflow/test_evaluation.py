@@ -12,6 +12,7 @@ import stockade
 from stockade.errors import InputError
 from stockade.learn import load
 from stockade.learn.agents import Agent
+from stockade.learn.evaluate import EvaluateConfig
 from stockade.workflow.aligned import AlignedVectorEnv
 from stockade.workflow.config import AlignmentConfig, SearchConfig
 from stockade.workflow.evaluation import Evaluate
@@ -52,7 +53,7 @@ def test_a_search_in_which_nothing_complied_has_no_best(runs):
 
 
 def test_compliance_is_that_of_the_episodes_played(runs, capsys, tmp_path):
-    config = Evaluate("good", episodes=12, seed=40, runs=runs, json=tmp_path / "out.json")
+    config = Evaluate(EvaluateConfig("good", episodes=12, seed=40, runs=runs, greedy=False), tmp_path / "out.json")
     assert config.run() == 0
     written = json.loads((tmp_path / "out.json").read_text())
     agent = load("good", runs)

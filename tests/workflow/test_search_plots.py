@@ -1,124 +1,236 @@
-"""Pictures and lists made of a search's files."""
+"""The pictures of a search, and where they and its answer show up.
+
+The summaries come from the search's own judging code; only the returns are invented.
+"""
 
 from __future__ import annotations
 
-import dataclasses
+import copy
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from stockade import cli
-from stockade.errors import InputError
-from stockade.learn.runs import RunsConfig
-from stockade.workflow import plots
-from stockade.workflow import search as search_module
-from stockade.workflow.config import SearchConfig
-from stockade.workflow.engine import local_engine
-from stockade.workflow.plots import draw_search
-from stockade.workflow.search import search
-from tests.workflow.fake import HELD, FakeTrainer
+pytest.importorskip("matplotlib")
+from PIL import Image
 
-CONFIG = SearchConfig(n_envs=10, total_episodes=500, max_episodes=100, min_episodes=40)
+from stockade.errors import InputError
+from stockade.files import as_json
+from stockade.learn.runs import RunsConfig
+from stockade.workflow.config import SearchConfig
+from stockade.workflow.orders import ALL_MATTER, ORDERS, representative, restricted
+from stockade.workflow.plots import draw_search
+from stockade.workflow.search import finish
+from stockade.workflow.store import SearchFolder
+from stockade.workflow.summary import Outcome, answer
+from stockade.workflow.units import TYPES
+
+THREE = np.array([False, True, True, False, True])  # enterprise, op_server and user matter: 6 classes of equal orders
+FOUR = np.array([False, True, True, True, True])  # 24 classes
+NAMES = ["values.png", "learning.png", "precedences.png"]
+ROUNDS = 8
+
+
+def enterprise_first(order: Sequence[int]) -> float:
+    """A value of -4 with enterprise before user, else -13."""
+    return -4.0 if order.index(1) < order.index(4) else -13.0
+
+
+def outcome_of(
+    matters: np.ndarray, value: Callable[[Sequence[int]], float] = enterprise_first, attackers: int = 1, keep: int = 200
+) -> Outcome:
+    """200 episodes of every class of orders; attacker k costs 10 k points more, curves rise to the values."""
+    orders = list({restricted(order, matters): representative(order, matters) for order in ORDERS}.values())[:keep]
+    rng = np.random.default_rng(0)
+    values = np.array([value(order) for order in orders])[None, :] - 10 * np.arange(attackers)[:, None]
+    returns = values[:, :, None] + 0.3 * rng.standard_normal((attackers, len(orders), 200))
+    free = -3.9 - 10 * np.arange(attackers)[:, None] + 0.3 * rng.standard_normal((attackers, 200))
+    final = np.concatenate([values, free.mean(axis=1, keepdims=True)], axis=1)
+    curves = [(final - 60 * 0.3**k).tolist() for k in range(ROUNDS)]
+    return Outcome(
+        TYPES, matters, tuple(orders), returns, np.full(values.shape, 0.05), np.full(len(orders), 100), free,
+        np.full(attackers, 0.05), {"episodes": [1000 * (k + 1) for k in range(ROUNDS)], "values": curves}, "done", 1.0,
+        total=len(orders),
+    )  # fmt: skip
+
+
+def summary_of(outcome: Outcome, **settings: Any) -> dict[str, Any]:
+    """As a reader of summary.json gets it."""
+    config = SearchConfig(**{"red": "bline", "horizon": 30, "total_episodes": 8000, **settings})
+    content: dict[str, Any] = json.loads(as_json(answer(config, outcome).summary))
+    return content
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A usual search, one of which nothing is feasible, and one over all 120 orders."""
-    folder = tmp_path_factory.mktemp("runs")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search_module, "types_red_can_hold", lambda *_: np.array(HELD))
-        assert search(dataclasses.replace(CONFIG, runs=folder, name="usual"), FakeTrainer()) == 0
-        hopeless = dataclasses.replace(CONFIG, runs=folder, name="hopeless", total_episodes=200)
-        assert search(hopeless, hopelessly) == 0
-        plain = dataclasses.replace(CONFIG, runs=folder, name="plain", classes=False, n_workflows=3)
-        assert search(plain, FakeTrainer()) == 0
-    return folder
+def all_orders() -> dict[str, Any]:
+    """Summary of all 120 orders; to judge them takes seconds."""
+    return summary_of(outcome_of(ALL_MATTER))
 
 
-def hopelessly(task: object, report: object, should_stop: object = None) -> object:
-    """Nobody complies, and nobody fixes anything."""
-    result = FakeTrainer()(task, report)  # type: ignore[arg-type]
-    return dataclasses.replace(result, feasible=False, compliance=float("nan"), stopped="plateau")
+def drawn(folder: Path, summary: dict[str, Any]) -> dict[str, list[str]]:
+    """All texts of each picture, from its SVG file."""
+    (folder / "summary.json").write_text(json.dumps(summary))
+    return {path.stem: texts_of(path) for path in draw_search(folder)}
 
 
-def texts_of(figure: object) -> list[str]:
-    """All words in a figure."""
-    from matplotlib.text import Text
-
-    return [text.get_text() for text in figure.findobj(Text) if text.get_text()]  # type: ignore[attr-defined]
+def texts_of(path: Path) -> list[str]:
+    found = re.findall(r"<text[^>]*>([^<]*)</text>", path.with_suffix(".svg").read_text())
+    return [text.replace("&gt;", ">").strip() for text in found]
 
 
-@pytest.mark.parametrize("name", ["usual", "hopeless", "plain"])
-def test_all_pictures_are_drawn(runs: Path, name: str) -> None:
-    files = draw_search(runs / name)
-    assert [path.name for path in files] == ["curves.png", "posterior.png", "best.png"]
+def test_three_pictures_of_900_pixels_in_two_formats(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text(json.dumps(summary_of(outcome_of(FOUR))))
+    files = draw_search(tmp_path)
+    assert files == [tmp_path / "pictures" / name for name in NAMES]
     for path in files:
-        assert path.read_bytes().startswith(b"\x89PNG")
-        assert "<svg" in path.with_suffix(".svg").read_text()[:1000]
+        with Image.open(path) as picture:
+            assert picture.width == 900
+            assert picture.format == "PNG"
+        assert path.stat().st_size < 150_000
+        assert path.with_suffix(".svg").read_text().startswith("<?xml")
+    before = [path.with_suffix(".svg").read_bytes() for path in files]
+    assert [path.with_suffix(".svg").read_bytes() for path in draw_search(tmp_path)] == before
 
 
-def test_the_curves_are_those_of_the_log(runs: Path) -> None:
-    found = plots._Search.read(runs / "usual")
-    figure = plots._curves(found)
-    drawn = {tuple(np.asarray(line.get_ydata(), float)) for axes in figure.axes for line in axes.lines}
-    for rows in found.updates.values():
-        assert tuple(row[1] for row in rows) in drawn  # reward
-        assert tuple(row[2] for row in rows) in drawn  # compliance
-    shown = texts_of(figure)
-    for row in found.summary["ranking"]:
-        assert sum(found.label(row["order"]) in text for text in shown) == 1  # a panel each
+@pytest.mark.parametrize(("matters", "count"), [(THREE, 6), (FOUR, 24)])
+def test_every_order_has_a_row_the_best_on_top(tmp_path: Path, matters: np.ndarray, count: int) -> None:
+    summary = summary_of(outcome_of(matters))
+    texts = drawn(tmp_path, summary)["values"]
+    orders = [entry["order"] for entry in summary["classes"]]
+    assert [text for text in texts if " > " in text] == orders
+    assert len(orders) == count
+    chances = [entry["p_best"] for entry in summary["classes"] if entry["p_best"] >= 0.005]
+    assert [text for text in texts if re.fullmatch(r"[01]\.\d\d", text)] == [f"{p:.2f}" for p in chances]
+    words = ["winning set", "other orders", f"within {summary['margin']:.2g} of the best", "no order (-3.9)", "P(best)"]
+    assert set(words) <= set(texts)
 
 
-def test_every_class_has_a_line_with_its_interval(runs: Path) -> None:
-    for name, count in (("usual", 6), ("plain", 120)):
-        found = plots._Search.read(runs / name)
-        figure = plots._posterior(found)
-        (axes,) = figure.axes
-        assert len(axes.get_yticklabels()) == count
-        means = [float(bars.lines[0].get_xdata()[0]) for bars in axes.containers]
-        assert means == sorted(means, reverse=True)
-        assert len(means) == count
-        wanted = {round(row["mean"], 9) for row in found.summary["posterior"]}
-        assert {round(mean, 9) for mean in means} == wanted
+def test_of_120_orders_the_best_30_are_shown(tmp_path: Path, all_orders: dict[str, Any]) -> None:
+    texts = drawn(tmp_path, all_orders)["values"]
+    assert [text for text in texts if " > " in text] == [entry["order"] for entry in all_orders["classes"][:30]]
+    assert any("best 30 of 120" in text for text in texts)
 
 
-def test_the_best_so_far_never_falls(runs: Path) -> None:
-    found = plots._Search.read(runs / "usual")
-    (axes,) = plots._best(found).axes
-    line = max(
-        (line for line in axes.lines if line.get_drawstyle() == "steps-post"), key=lambda line: len(line.get_xdata())
-    )
-    values = list(line.get_ydata())
-    assert values == sorted(values)
-    assert values[-1] == max(w["value"] for w in found.summary["workflows"] if w["feasible"])
-    assert line.get_xdata()[-1] == found.summary["budget"]["used"]
+def test_learning_names_the_winning_set_and_shows_the_end(tmp_path: Path) -> None:
+    summary = summary_of(outcome_of(THREE))
+    texts = drawn(tmp_path, summary)["learning"]
+    assert [text for text in texts if " > " in text] == summary["best"]
+    assert len(summary["best"]) == 3
+    assert "other orders (3)" in texts
+    assert "no order" in texts
+    ticks = [float(text) for text in texts if re.fullmatch(r"-\d+(\.\d+)?", text)]
+    assert min(ticks) > -16  # the first values of -64 would hide the difference between -4 and -13
+    assert any("values below -1" in text for text in texts)
 
 
-@pytest.mark.parametrize("name", ["usual", "plain"])
-@pytest.mark.parametrize("draw", ["_curves", "_posterior", "_best"])
-def test_no_words_lie_upon_others_or_outside(runs: Path, name: str, draw: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_winning_set_larger_than_the_colours_is_counted(tmp_path: Path) -> None:
+    summary = summary_of(outcome_of(FOUR, lambda order: -4.0))
+    pictures = drawn(tmp_path, summary)
+    assert len(summary["best"]) == 24
+    assert [text for text in pictures["learning"] if " > " in text] == summary["best"][:6]
+    assert "others of the winning set (18)" in pictures["learning"]
+    for texts in pictures.values():
+        assert not any("other orders" in text for text in texts)  # there are none
+    assert "interval above 0" not in pictures["precedences"]
+
+
+def test_precedences_are_the_largest_first_with_their_effects(tmp_path: Path, all_orders: dict[str, Any]) -> None:
+    texts = drawn(tmp_path, {**all_orders, "precedences": all_orders["precedences"] * 2})["precedences"]
+    rows = [text for text in texts if re.search(r" before \w+ +\+", text)]
+    assert len(rows) == 12
+    assert re.fullmatch(r"enterprise before user +\+9\.0", rows[0])
+    effects = [float(row.rsplit("+", 1)[1]) for row in rows]
+    assert effects == sorted(effects, reverse=True)
+    assert {"interval above 0", "interval contains 0", "within the margin of 0.3"} <= set(texts)
+    assert any("largest 12 of 20" in text for text in texts)
+
+
+@pytest.mark.parametrize(("goal", "words", "end"), [("mean", "mean of bline and meander", -8.9),
+                                                    ("worst", "worst of bline and meander", -13.9)])  # fmt: skip
+def test_several_attackers_are_drawn_by_the_goal(tmp_path: Path, goal: str, words: str, end: float) -> None:
+    summary = summary_of(outcome_of(THREE, attackers=2), red="bline,meander", goal=goal)
+    pictures = drawn(tmp_path, summary)
+    assert all(any(words in text for text in texts) for texts in pictures.values())
+    assert f"no order ({end})" in pictures["values"]
+    ticks = [float(text) for text in pictures["learning"] if re.fullmatch(r"-\d+(\.\d+)?", text)]
+    assert end - 2 <= max(ticks) < end + 1  # the curves rise to the values of the goal; a tick every 2 points
+
+
+def test_one_order_has_no_precedences(tmp_path: Path) -> None:
+    assert list(drawn(tmp_path, summary_of(outcome_of(THREE, keep=1)))) == ["values", "learning"]
+
+
+def test_a_search_by_reward_shows_compliance_and_needs_no_curves(tmp_path: Path) -> None:
+    summary = summary_of(outcome_of(THREE))
+    summary["free_agent"], summary["curves"] = None, {"orders": summary["curves"]["orders"][:-1]}
+    for entry, share in zip(summary["classes"], (0.97, 0.95, 0.4, None, 1.0, 0.2), strict=True):
+        entry["compliance"] = share
+    pictures = drawn(tmp_path, summary)
+    assert list(pictures) == ["values", "precedences"]
+    labels = [text for text in pictures["values"] if " > " in text]
+    ends = ["user (97% compliant)", "(95% compliant)", "(40% compliant)", "(no fixes)", "", "(20% compliant)"]
+    assert [label.endswith(end.split("user ")[-1]) for label, end in zip(labels, ends, strict=True)] == [True] * 6
+    assert "compliant" not in labels[4]
+    assert not any("no order" in text for text in pictures["values"])
+
+
+def test_rounds_that_measured_nothing_are_gaps(tmp_path: Path) -> None:
+    summary = summary_of(outcome_of(THREE))
+    for values in summary["curves"]["values"][:3]:
+        values[0][0] = None
+    assert "learning" in drawn(tmp_path, summary)
+
+
+def test_long_orders_of_hosts_wrap_and_the_leader_has_a_curve(tmp_path: Path) -> None:
+    summary = summary_of(outcome_of(THREE))
+    hosts = " > ".join(f"Enterprise{k} > User{k}" for k in range(4))
+    summary["classes"][0]["order"] = summary["best"][0] = hosts
+    summary["curves"]["orders"][0] = "best order of hosts"
+    pictures = drawn(tmp_path, summary)
+    parts = [text for text in pictures["values"] if "Enterprise" in text]
+    assert len(parts) == 2
+    assert " ".join(parts) == hosts
+    assert "best order of hosts" in pictures["learning"]
+
+
+def test_names_from_a_file_are_text_and_no_formula(tmp_path: Path) -> None:
+    summary = summary_of(outcome_of(THREE))
+    summary["precedences"][0]["before"] = "<script>$x_1$"
+    texts = drawn(tmp_path, summary)["precedences"]
+    assert any(text.startswith("&lt;script>$x_1$ before") for text in texts)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_texts_overlap_and_none_is_cut(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.text import Text
 
-    figure = getattr(plots, draw)(plots._Search.read(runs / name))
-    FigureCanvasAgg(figure).draw()  # the layout settles
-    shown, original = [], Text.draw
+    seen: dict[int, list[tuple[str, Any]]] = {}
+    pages: list[Any] = []
+    draw_page, draw_text = FigureCanvasAgg.draw, Text.draw
 
-    def drawn(self: Text, *arguments: object, **more: object) -> None:
-        shown.append(self)
-        original(self, *arguments, **more)
+    def page(self: Any) -> None:
+        pages.append(self.figure)
+        draw_page(self)
 
-    monkeypatch.setattr(Text, "draw", drawn)
-    FigureCanvasAgg(figure).draw()
-    boxes = [(text.get_text(), text.get_window_extent()) for text in shown if text.get_text().strip()]
+    def text(self: Any, renderer: Any, *arguments: Any, **more: Any) -> None:
+        if self.get_text().strip() and "Agg" in type(renderer).__name__:
+            seen.setdefault(len(pages), []).append((self.get_text(), self.get_window_extent(renderer)))
+        draw_text(self, renderer, *arguments, **more)
+
+    monkeypatch.setattr(FigureCanvasAgg, "draw", page)
+    monkeypatch.setattr(Text, "draw", text)
+    drawn(tmp_path, summary_of(outcome_of(FOUR, attackers=2), red="bline,meander"))
+    boxes = seen[1 + NAMES.index(name)]
     assert len(boxes) > 10
     for word, box in boxes:
-        assert figure.bbox.x0 - 2 <= box.x0, word
-        assert box.x1 <= figure.bbox.x1 + 2, word
+        assert -2 <= box.x0 < box.x1 <= 902, word
     overlapping = [
         (a, b)
         for i, (a, one) in enumerate(boxes)
@@ -128,7 +240,50 @@ def test_no_words_lie_upon_others_or_outside(runs: Path, name: str, draw: str, m
     assert not overlapping
 
 
-def test_without_matplotlib_the_message_names_the_extra(runs: Path) -> None:
+# ----------------------------------------------------------------------------------------------------------- bad input
+def test_without_a_summary_the_message_names_the_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"summary\.json is missing"):
+        draw_search(tmp_path)
+    assert not (tmp_path / "pictures").exists()
+
+
+def without(*keys: Any) -> Callable[[dict[str, Any]], None]:
+    def damage(summary: dict[str, Any]) -> None:
+        for key in keys[:-1]:
+            summary = summary[key]
+        del summary[keys[-1]]
+
+    return damage
+
+
+@pytest.mark.parametrize("damage", [
+    without("classes"), without("classes", 0, "low"), without("settings", "red"), without("precedences", 0, "effect"),
+    without("curves", "orders", 0), without("curves", "values", 0), without("margin"),
+    lambda summary: summary["classes"].clear(), lambda summary: summary["classes"][0].update(value=None),
+    lambda summary: summary["classes"][0].update(high="high"), lambda summary: summary.update(classes=3),
+])  # fmt: skip
+def test_a_damaged_summary_is_refused(tmp_path: Path, damage: Callable[[dict[str, Any]], None]) -> None:
+    summary = copy.deepcopy(summary_of(outcome_of(THREE)))
+    damage(summary)
+    with pytest.raises(InputError, match=r"summary\.json is missing, damaged or of another version"):
+        drawn(tmp_path, summary)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"workflows": [], "ranking": []}'])
+def test_a_file_that_is_no_summary_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "summary.json").write_bytes(content)
+    with pytest.raises(InputError, match=r"summary\.json"):
+        draw_search(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text(json.dumps(summary_of(outcome_of(THREE))))
+    (tmp_path / "pictures").write_text("in the way")
+    with pytest.raises(InputError, match="pictures cannot be written"):
+        draw_search(tmp_path)
+
+
+def test_without_matplotlib_the_message_names_the_extra(tmp_path: Path) -> None:
     code = f"""
 import sys
 from pathlib import Path
@@ -142,58 +297,51 @@ sys.meta_path.insert(0, NoMatplotlib())
 from stockade.errors import InputError
 from stockade.workflow.plots import draw_search
 try:
-    draw_search(Path({str(runs / "usual")!r}))
+    draw_search(Path({str(tmp_path)!r}))
 except InputError as error:
     print(error)
 """
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "stockade[plots]" in answer.stdout
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'stockade[plots]'" in result.stdout
 
 
-def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no results"):
-        draw_search(tmp_path)
+def test_drawing_does_not_touch_the_state_of_pyplot(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text(json.dumps(summary_of(outcome_of(THREE))))
+    code = f"""
+import sys
+from pathlib import Path
+import matplotlib
+from stockade.workflow.plots import draw_search
+draw_search(Path({str(tmp_path)!r}))
+print("matplotlib.pyplot" in sys.modules)  # before rcParams are read: reading the backend loads it
+print(all(matplotlib.rcParams[key] == matplotlib.rcParamsDefault[key] for key in ("font.size", "svg.fonttype")))
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["False", "True"]
 
 
-def test_searches_are_listed_beside_runs(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (runs / "new").mkdir(exist_ok=True)
-    (runs / "new" / "config.json").write_text((runs / "usual" / "config.json").read_text())
-    assert RunsConfig(runs=runs, json=tmp_path / "runs.json").run() == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split()[0] == "search"
-    listed = {line.split()[0]: line for line in lines[1:]}
-    best = json.loads((runs / "usual" / "summary.json").read_text())["best"]
-    assert best["name"] in listed["usual"]
-    assert f"{best['mean']:.2f}" in listed["usual"]
-    assert "none complied" in listed["hopeless"]
-    assert "of 500" in listed["new"]
-    content = {row["name"]: row for row in json.loads((tmp_path / "runs.json").read_text())}
-    assert content["usual"]["finished"]
-    assert not content["new"]["finished"]
-    assert content["hopeless"]["value"] is None
-
-
-def test_the_command_searches_and_draws(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(search_module, "types_red_can_hold", lambda *_: np.array(HELD))
-    monkeypatch.setattr(search_module.search, "__defaults__", (FakeTrainer(fail=(2,)), None, local_engine))
-    numbers = {"n-envs": 10, "total-episodes": 300, "max-episodes": 100, "min-episodes": 40}
-    flags = [part for name, value in numbers.items() for part in (f"--{name}", str(value))]
-    flags += ["--runs", str(tmp_path), "--n-workflows"]
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["search", *flags, "2", "--name", "x"])
-    assert ended.value.code == 0
+# --------------------------------------------------------------------------------------------- at the end of a search
+@pytest.mark.parametrize("plots", [True, False])
+def test_a_search_ends_with_its_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str], plots: bool) -> None:
+    config = SearchConfig(red="bline", horizon=30, total_episodes=8000, runs=tmp_path, name="x", plots=plots)
+    finish(config, SearchFolder.create(config), outcome_of(THREE))
     printed = capsys.readouterr().out
-    assert "pictures: " in printed
-    assert (tmp_path / "x" / "pictures" / "best.png").exists()
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["search", *flags, "3", "--no-plots", "--name", "y"])
-    assert ended.value.code == 1
-    errors = capsys.readouterr().err
-    assert "training 2 failed" in errors
-    assert "ZeroDivisionError" in errors
-    assert "--resume" in errors
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["search", "--n-envs", "200", "--total-episodes", "100"])
-    assert ended.value.code == 2
+    assert ("values.png" in printed) == plots
+    assert (tmp_path / "x" / "pictures" / "values.png").exists() == plots
+
+
+def test_searches_are_listed_beside_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = SearchConfig(red="bline", horizon=30, total_episodes=8000, runs=tmp_path, name="done", plots=False)
+    finish(config, SearchFolder.create(config), outcome_of(THREE))
+    SearchFolder.create(SearchConfig(red="bline", total_episodes=500, runs=tmp_path, name="new"))
+    capsys.readouterr()
+    assert RunsConfig(runs=tmp_path, json=tmp_path / "runs.json").run() == 0
+    printed = capsys.readouterr().out
+    assert "done" in printed
+    content = {row["name"]: row for row in json.loads((tmp_path / "runs.json").read_text())}
+    summary = json.loads((tmp_path / "done" / "summary.json").read_text())
+    assert content["done"]["value"] == summary["classes"][0]["value"]
+    assert all(order in content["done"]["best"] for order in summary["best"])
+    assert content["done"]["status"] == "finished"
+    assert content["new"]["status"] == "interrupted"
+    assert content["new"]["value"] is None

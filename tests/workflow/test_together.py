@@ -1,0 +1,134 @@
+"""One training for all orders: it continues bit for bit, keeps to its budget, and spends it where it is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stockade.learn.checkpoint import CheckpointFolder
+from stockade.workflow.conditioned import ConditionedTraining
+from stockade.workflow.config import SearchConfig
+from stockade.workflow.hosts import HostOrders
+from stockade.workflow.orders import ORDERS
+from stockade.workflow.together import (
+    VALIDATION_SEED,
+    AllOrders,
+    Plan,
+    TogetherTraining,
+    next_shares,
+    no_longer_improving,
+)
+from stockade.workflow.units import FREE, TYPES
+
+SMALL: dict[str, Any] = {"n_envs": 20, "horizon": 10, "total_episodes": 800, "n_eval_episodes": 10}
+THREE = [ORDERS[0], ORDERS[50], FREE]
+
+
+def plan_of(config: SearchConfig) -> Plan:
+    if config.units == "types":
+        return AllOrders(config, THREE)
+    matters = np.zeros(13, np.bool_)
+    matters[[1, 2, 3, 7, 9, 10]] = True
+    return HostOrders(config, matters, [ORDERS[0], ORDERS[50]])
+
+
+def trained(config: SearchConfig, folder: Path | None, stop_after: int | None = None) -> TogetherTraining:
+    training = TogetherTraining(config, plan_of(config), None if folder is None else CheckpointFolder(folder, keep=2))
+    steps = [0]
+
+    def should_stop() -> bool:
+        steps[0] += 1
+        return stop_after is not None and steps[0] > stop_after
+
+    training.run(should_stop, lambda t: None)
+    training.close()
+    return training
+
+
+def same(a: TogetherTraining, b: TogetherTraining) -> None:
+    assert a.training.policy.flat.numpy().tobytes() == b.training.policy.flat.numpy().tobytes()
+    assert a.curves.to_json() == b.curves.to_json()
+    assert a.training.orders == b.training.orders
+    assert a.episodes_by_order.tolist() == b.episodes_by_order.tolist()
+    assert a.last_goal == b.last_goal
+
+
+@pytest.mark.parametrize("options", [{}, {"red": "bline,meander"}, {"judge": "observed"}, {"units": "hosts"},
+                                     {"update_steps": 7}])  # fmt: skip
+def test_an_interrupted_training_continues_bit_for_bit(tmp_path: Path, options: dict[str, Any]) -> None:
+    config = SearchConfig(**{**SMALL, **options})
+    whole = trained(config, None)
+    for stop_after in (3, 5, 11):
+        trained(config, tmp_path / "checkpoints", stop_after)
+    same(whole, trained(config, tmp_path / "checkpoints"))
+
+
+def test_results_do_not_depend_on_threads() -> None:
+    config = SearchConfig(**SMALL)
+    weights = []
+    for threads in (1, 2):
+        training = ConditionedTraining(config, TYPES, THREE, 0, threads)
+        for _ in range(3):
+            training.advance(config.budget)
+        weights.append((training.policy.flat.numpy().copy(), training.returns(5, 1)))
+        training.close()
+    assert np.array_equal(weights[0][0], weights[1][0])
+    assert np.array_equal(weights[0][1], weights[1][1])
+
+
+@pytest.mark.parametrize("total", [800, 815, 819])
+def test_the_budget_is_used_and_never_exceeded(total: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stockade.workflow.together.no_longer_improving", lambda values: False)
+    training = trained(SearchConfig(**{**SMALL, "total_episodes": total}), None)
+    assert total - 20 < training.training.episodes <= total
+    assert training.episodes_by_order.sum() == training.training.episodes
+
+
+def test_an_extended_training_continues_from_what_was_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stockade.workflow.together.no_longer_improving", lambda values: False)
+    short = trained(SearchConfig(**SMALL), tmp_path / "checkpoints")
+    longer = trained(SearchConfig(**{**SMALL, "total_episodes": 1600}), tmp_path / "checkpoints")
+    assert longer.training.episodes == 1600
+    assert longer.curves.to_json()["values"][: len(short.curves.values)] == short.curves.to_json()["values"]
+    assert (longer.episodes_by_order >= short.episodes_by_order).all()
+
+
+def test_values_that_stopped_improving_end_the_training_with_the_schedules_at_their_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("stockade.workflow.together.no_longer_improving", lambda values: len(values) == 10)
+    training = trained(SearchConfig(**SMALL), None)
+    assert training.stopped_early
+    assert training.training.episodes == 480  # ten rounds of 40, and a fifth more
+    assert training.training.progress == pytest.approx(1.0)
+
+
+def test_greedy_returns_are_paired_by_seed_and_repeat() -> None:
+    """Episode e has the same seed for every order: an order that is played twice gives the same returns."""
+    training = ConditionedTraining(SearchConfig(**SMALL), TYPES, [ORDERS[0], ORDERS[0], ORDERS[50]], 0)
+    returns = training.returns(30, VALIDATION_SEED)
+    assert returns.shape == (1, 3, 30)
+    assert np.array_equal(returns[:, 0], returns[:, 1])
+    assert np.array_equal(returns, training.returns(30, VALIDATION_SEED))
+    assert np.array_equal(returns[:, [2]], training.returns(30, VALIDATION_SEED, [2]))
+    assert not np.array_equal(returns, training.returns(30, VALIDATION_SEED + 30))
+    training.close()
+
+
+def test_shares_move_to_what_gains_and_to_what_is_near_the_best() -> None:
+    flat = np.array([[-4.0, -4.0, -14.0, -14.0]])
+    gaining = np.array([[-4.0, -4.0, -14.0, -10.0]])
+    shares = next_shares([flat, flat, gaining], "mean")
+    assert shares.sum() == pytest.approx(1)
+    assert shares[3] > shares[0] == shares[1] > shares[2] > 0.1
+
+
+def test_a_plateau_needs_every_order_to_have_stopped() -> None:
+    still = [np.array([[-4.0, -14.0]])] * 8
+    assert no_longer_improving(still)
+    assert not no_longer_improving(still[:7])
+    slow = [np.array([[-4.0, -14.0 + 0.1 * k]]) for k in range(8)]
+    assert not no_longer_improving(slow)
