@@ -100,6 +100,7 @@ class Certification:
         inner = SearchFolder(folder.path / "certify")
         inner.path.mkdir(exist_ok=True)
         self._runner = Runner(self.config, inner, 2 * config.certify * self._episodes, train)
+        self._runner.resume = folder.path
         self._runner.set_rows([f"{self._units.describe(self.orders[n % 2])}, seed {n // 2}" for n in
                                range(2 * config.certify)], lambda proposed: proposed.number)  # fmt: skip
 

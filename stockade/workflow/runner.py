@@ -55,13 +55,14 @@ class Runner:
 
     Attributes:
         proposals, results: by number, in the order in which they came; results without arrays.
-        labels: rows of the live table; see `set_rows`.
+        labels: rows of the live table; see `set_rows`. resume: what the user continues, the folder of the search.
     """
 
     def __init__(
         self, config: SearchConfig, folder: SearchFolder, budget: int, train: Trainer = train_workflow
     ) -> None:
         self.config, self.folder, self.budget, self._train = config, folder, budget, train
+        self.resume = folder.path
         self.units = UNITS[config.units]
         state = folder.read_state()
         self.proposals = {p.number: p for p in state.proposals}
@@ -141,7 +142,7 @@ class Runner:
             kept = self.folder.load_training(training)
             text = "begins again" if kept is None else f"is kept after {kept[0]} updates"
             parts.append(f"training {training} ({self._label(self.proposals[training])}) {text}")
-        print(f"{'; '.join(parts)}; continue with: stockade search --resume {self.folder.path}", file=sys.stderr)
+        print(f"{'; '.join(parts)}; continue with: stockade search --resume {self.resume}", file=sys.stderr)
 
     # ----------------------------------------------------------------------------------------------------- handing out
     def _next(self, propose: Callable[[], Proposed | None]) -> Proposed | None:
@@ -203,7 +204,7 @@ class Runner:
             self.say(f"training {number} {again}: {event.reason}")
         elif isinstance(event, Failed):
             event.error.add_note(
-                f"What is finished is kept; continue with: stockade search --resume {self.folder.path}"
+                f"What is finished is kept; continue with: stockade search --resume {self.resume}"
             )
             raise event.error
         else:
@@ -249,7 +250,7 @@ class Runner:
             self._save_all()
         except OSError as error:
             raise WorkError(f"the end of the search could not be written: {error}. Make room, then continue with: "
-                            f"stockade search --resume {self.folder.path}") from error  # fmt: skip
+                            f"stockade search --resume {self.resume}") from error  # fmt: skip
 
     def _kept(self, what: str, write: Callable[[], None]) -> None:
         try:
