@@ -190,8 +190,8 @@ class TogetherTraining:
         if self._checkpoints is None or self._saved == self.training.learner.iteration:
             return
         arrays, rest = self.training.state()
-        rest |= {"curves": self.curves.to_json(), "goal": self.last_goal, "budget": self.budget, "seconds": self.seconds(),
-                 "plan": self.plan.state()}  # fmt: skip
+        rest |= {"curves": self.curves.to_json(), "goal": self.last_goal, "budget": self.budget,
+                 "seconds": self.seconds(), "plan": self.plan.state()}  # fmt: skip
         checkpoint = Checkpoint({**arrays, "counts": self._counts.copy()}, rest)
         if self._checkpoints.save(self.training.learner.iteration, checkpoint, is_best=False):
             self._saved = self.training.learner.iteration
