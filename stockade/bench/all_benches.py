@@ -18,8 +18,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from stockade.bench.report_files import RESULTS
+from stockade.bench.result import RESULTS
 from stockade.errors import InputError
+from stockade.text import Table
 
 QUICK_RESULTS = Path("bench-quick")
 """Quick results must not take the place of those that the documentation is made of."""
@@ -31,17 +32,11 @@ DYING = 5.0
 
 @dataclass(frozen=True)
 class Planned:
-    """A bench of `bench all`.
-
-    Attributes:
-        name: as on the command line.
-        arguments: of the full run.
-        quick: of the quick run; None leaves it out.
-    """
+    """A bench of `bench all`: its name, the arguments of the full run, and whether a quick run has it too."""
 
     name: str
     arguments: tuple[str, ...] = ()
-    quick: tuple[str, ...] | None = ("--quick",)
+    quick: bool = True
 
 
 #: The arguments make all together fit into half an hour on two cores.
@@ -54,9 +49,9 @@ PLAN = (
     Planned("true-state"),
     Planned("memory"),
     Planned("startup"),
-    Planned("vector", ("--n-envs", "16", "200"), quick=None),
+    Planned("vector", ("--n-envs", "16", "200"), quick=False),
     Planned("train"),
-    Planned("learn", ("--episodes", "15000"), quick=None),
+    Planned("learn", ("--episodes", "15000"), quick=False),
 )
 
 
@@ -76,7 +71,7 @@ class AllBenches:
     quick: bool = False
     """Short rounds of the lighter benches: to see that all works, not for figures."""
     results: Path | None = None
-    """Folder for the results, one JSON file a bench. Default: benchmarks/results, or bench-quick with --quick."""
+    """Folder for the results, one JSON file per bench. Default: benchmarks/results, or bench-quick with --quick."""
     only: tuple[str, ...] = ()
     """Only these benches."""
     minutes: float = 12.0
@@ -107,18 +102,16 @@ class AllBenches:
         if not self.minutes > 0:
             raise InputError(f"--minutes {self.minutes}: a bench needs more than that")
         chosen = [bench for bench in PLAN if not self.only or bench.name in self.only]
-        if self.quick:
-            left_out = [bench.name for bench in chosen if bench.quick is None]
-            if left_out:
-                print(f"left out, as --quick has no time for them: {', '.join(left_out)}")
-        chosen = [bench for bench in chosen if not self.quick or bench.quick is not None]
-        if not chosen:
+        left_out = [bench.name for bench in chosen if self.quick and not bench.quick]
+        if left_out:
+            print(f"left out, as --quick has no time for them: {', '.join(left_out)}")
+        if len(left_out) == len(chosen):
             raise InputError("nothing to run: without --quick there would be")
-        return chosen
+        return [bench for bench in chosen if bench.name not in left_out]
 
     def _command(self, bench: Planned, folder: Path) -> list[str]:
-        arguments = bench.quick if self.quick else bench.arguments
-        return ["bench", bench.name, *(arguments or ()), "--json", str(folder / f"{bench.name}.json")]
+        arguments = ("--quick",) if self.quick else bench.arguments
+        return ["bench", bench.name, *arguments, "--json", str(folder / f"{bench.name}.json")]
 
 
 def run_bench(name: str, command: list[str], limit: float) -> Outcome:
@@ -186,7 +179,7 @@ def _end_session(child: subprocess.Popen[bytes]) -> None:
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM end us as Ctrl-C does, after the bench under way: its session does not get our signals."""
+    """Let SIGTERM end us as Ctrl-C does, after the bench in flight: its session does not get our signals."""
 
     def stop(number: int, _: object) -> None:
         raise SystemExit(128 + number)
@@ -199,10 +192,8 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 def _summary(outcomes: list[Outcome], folder: Path) -> int:
-    width = max(len(outcome.name) for outcome in outcomes)
     print()
-    for outcome in outcomes:
-        print(f"{outcome.name:<{width}}  {outcome.seconds:7.1f} s  {outcome.problem or 'done'}")
+    print(Table(["bench", "seconds", ""], [[one.name, one.seconds, one.problem or "done"] for one in outcomes]))
     failed = [outcome.name for outcome in outcomes if outcome.problem]
     total = sum(outcome.seconds for outcome in outcomes)
     print(f"{len(outcomes) - len(failed)} of {len(outcomes)} benches done in {total / 60:.1f} minutes; {folder}")

@@ -1,6 +1,6 @@
 """`stockade bench compare`: what became slower from one result to another, beyond the noise.
 
-two files or folders -> figures paired by bench, name, unit and tags -> a verdict for each pair -> table, exit code
+two files or folders -> figures paired by bench, unit and tags -> a verdict for each pair -> table, exit code
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from typing import Literal
 
 import tyro
 
-from stockade.bench.figures import Figure
-from stockade.bench.report_files import read_results
-from stockade.bench.result import Result
+from stockade.bench.result import Figure, Result, Tag, read_results
 from stockade.errors import InputError
+from stockade.text import Table
 
 Verdict = Literal["slower", "bigger", "faster", "smaller", "changed", "same"]
-Key = tuple[str, str, str, tuple[tuple[str, str], ...]]
-"""Bench, name, unit and tags of a figure."""
+Key = tuple[str, str, frozenset[tuple[str, Tag]]]
+"""Bench, unit and tags of a figure."""
 
 ENOUGH_ROUNDS = 5
 """With fewer rounds on a side even complete separation has a probability above `UNLIKELY`."""
@@ -34,7 +33,7 @@ machines and equal code would give rounds so far apart in less than 1% of all co
 fewer than 5 rounds on a side: if the gap between the two ranges is wider than both ranges; with fewer than 3, unless it
 is a size: and one median is at least twice the other)."""
 
-_MORE_IS_BETTER = ("/s", "a second", "of the cores")
+_MORE_IS_BETTER = ("/s", "/min", "of the cores")
 _TIMES = ("s", "ms", "us", "ns", "seconds", "minutes", "milliseconds", "microseconds", "nanoseconds")
 _SIZES = ("bytes", "kb", "kib", "mb", "mib", "gb", "gib")
 
@@ -78,13 +77,13 @@ class Compare:
             raise InputError(f"--at-least {self.at_least}: give a percentage of 0 or more")
         if self.before.is_dir() != self.after.is_dir():
             raise InputError(f"compare two files or two folders, not {self.before} with {self.after}")
-        before, older = self._read(self.before)
-        after, more_older = self._read(self.after)
-        for line in (*older, *more_older, *warnings(before, after)):
+        before, after = self._read(self.before), self._read(self.after)
+        for line in warnings(before, after):
             print(f"warning: {line}")
         changes = compare(before, after, self.at_least)
-        shown = changes if self.all else [change for change in changes if change.verdict != "same"]
-        _print_changes(shown)
+        shown = [change for change in changes if self.all or change.verdict != "same"]
+        if shown:
+            print(Table(["", "bench", "case", "before", "after", "unit", "times"], [_row(change) for change in shown]))
         for where, lonely in zip((self.before, self.after), only_in_one(before, after), strict=True):
             if lonely:
                 print(f"\nonly in {where}:", *(f"  {name}" for name in lonely), sep="\n")
@@ -94,11 +93,11 @@ class Compare:
         print(RULE.format(at_least=self.at_least))
         return 1 if losses else 0
 
-    def _read(self, path: Path) -> tuple[dict[str, Result], list[str]]:
-        results, older = read_results(path)
+    def _read(self, path: Path) -> dict[str, Result]:
+        results = read_results(path)
         if not results:
-            raise InputError(f"{path} has no results of this version: write some with `stockade bench all`")
-        return results, older
+            raise InputError(f"{path} has no results: write some with `stockade bench all`")
+        return results
 
 
 # ------------------------------------------------------------------------------------------------------------ verdicts
@@ -126,7 +125,7 @@ def verdict(before: Figure, after: Figure, at_least: float = 10.0) -> Verdict:
 
 
 def _differs(before: Figure, after: Figure, at_least: float) -> bool:
-    a, b = before.rounds or (before.value,), after.rounds or (after.value,)
+    a, b = before.rounds, after.rounds
     if _distance(before.value, after.value) < at_least / 100 or before.value == after.value:
         return False
     if _within(before.value, b) or _within(after.value, a):
@@ -199,32 +198,19 @@ def warnings(before: dict[str, Result], after: dict[str, Result]) -> Iterator[st
 def only_in_one(before: dict[str, Result], after: dict[str, Result]) -> tuple[list[str], list[str]]:
     """Names of the figures that only one of the two has."""
     old, new = _by_key(before), _by_key(after)
-    return [_name(key) for key in old if key not in new], [_name(key) for key in new if key not in old]
+
+    def lonely(mine: dict[Key, Figure], others: dict[Key, Figure]) -> list[str]:
+        return [f"{key[0]}: {figure.name}, {figure.unit}" for key, figure in mine.items() if key not in others]
+
+    return lonely(old, new), lonely(new, old)
 
 
 def _by_key(results: dict[str, Result]) -> dict[Key, Figure]:
-    return {
-        (result.bench, f.what, f.unit, tuple(sorted((name, str(tag)) for name, tag in f.tags.items()))): f
-        for result in results.values()
-        for f in result.figures
-    }
+    figures = [(result.bench, figure) for result in results.values() for figure in result.figures]
+    return {(bench, figure.unit, frozenset(figure.tags.items())): figure for bench, figure in figures}
 
 
-def _name(key: Key) -> str:
-    return f"{key[0]}: {key[1]}, {key[2]}"
-
-
-def _print_changes(changes: Sequence[Change]) -> None:
-    names = [f"{change.bench}: {change.before.what}" for change in changes]
-    width = max(map(len, names), default=0)
-    for name, change in zip(names, changes, strict=True):
-        old, new = change.before, change.after
-        times = f"{new.value / old.value:.2f} times" if old.value * new.value > 0 else "sign changed"
-        print(f"{change.verdict:<8} {name:<{width}}  {_number(old)} -> {_number(new)} {new.unit}  ({times})")
-
-
-def _number(figure: Figure) -> str:
-    def short(value: float) -> str:
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-    return f"{short(figure.value)} [{short(figure.low)} to {short(figure.high)}]"
+def _row(change: Change) -> list[object]:
+    old, new = change.before, change.after
+    times = f"{new.value / old.value:.2f}" if old.value * new.value > 0 else "sign changed"
+    return [change.verdict, change.bench, old.name, old.text, new.text, new.unit, times]

@@ -5,16 +5,20 @@ Same world, networks, batch, minibatches, epochs and constant rates; several see
 
 from __future__ import annotations
 
+import itertools
 import math
+import statistics
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
-from tqdm import tqdm
 
-from stockade.bench.command import BenchCommand, Notes, announce, require_counts
-from stockade.bench.figures import figure_of
-from stockade.bench.turns import installed
+from stockade.bench.command import BenchCommand, Notes
+from stockade.bench.peers import installed
+from stockade.bench.result import Figure
+from stockade.bench.runner import Case, Sample, in_turns
+from stockade.bench.train import NO_SB3, THEIRS
 from stockade.cage2.config import WorldConfig
 from stockade.errors import InputError
 from stockade.learn.config import PPOConfig, TrainConfig
@@ -44,8 +48,6 @@ class LearnBench(BenchCommand):
     def check(self) -> None:
         """Refuse options that cannot be used."""
         super().check()
-        require_counts("--episodes", [self.episodes])
-        require_counts("--n-envs", [self.n_envs])
         try:
             WorldConfig(self.red_agent)
         except ValueError as error:
@@ -53,25 +55,20 @@ class LearnBench(BenchCommand):
 
     def measure(self, notes: Notes) -> None:
         """Train, in turns."""
+        theirs = "" if installed("stable_baselines3") else NO_SB3
+        cases = [self._case("ours", self._ours), self._case(THEIRS, self._theirs, theirs)]
+        for group in in_turns([cases], self.rounds, notes):
+            for one in (one for one in group if self.rounds > 1):  # 95% over seeds, by the normal approximation
+                half = 1.96 * statistics.stdev(one.rounds) / math.sqrt(self.rounds)
+                tags = {"case": one.tags["case"], "part": "half of the 95% interval"}
+                notes.figures.append(Figure(tags, "return", (half,)))
+
+    def _case(self, case: str, train: Callable[[PPOConfig, int], float], why_not: str = "") -> Case:
         ppo = PPOConfig(time_limit="bootstrap")
         ppo = replace(ppo, final_learning_rate=ppo.learning_rate, final_entropy_weight=ppo.entropy_weight)
-        cases = {"ours": self._ours}
-        if installed("stable_baselines3"):
-            cases["Stable-Baselines3"] = self._theirs
-        else:
-            notes.skip("Stable-Baselines3", "it is not installed: pip install 'stockade[sb3]'")
-        announce(self.name, self.rounds * self.episodes * len(cases) / 300)
-        returns: dict[str, list[float]] = {case: [] for case in cases}
-        for seed in tqdm(range(self.rounds), desc="bench learn", unit="seed", disable=None):
-            for case, train in cases.items():
-                returns[case].append(train(ppo, seed))
-        for case, means in returns.items():
-            what = f"mean return of the last {LAST} of {self.episodes} episodes, {case}"
-            notes.figures.append(figure_of(what, means, "return", case=case, red=self.red_agent, obs=self.obs))
-            half = _interval(means)
-            if math.isfinite(half):
-                interval = figure_of(f"{case}: half of the 95% interval over seeds", [half], "return", case=case)
-                notes.figures.append(interval)
+        seeds = itertools.count()
+        tags = {"case": case, "red": self.red_agent, "obs": self.obs}
+        return Case(tags, lambda: [Sample("return", train(ppo, next(seeds)))], why_not)
 
     def _ours(self, ppo: PPOConfig, seed: int) -> float:
         from stockade.learn.train import make_learner
@@ -90,8 +87,3 @@ class LearnBench(BenchCommand):
         model = make_sb3_ppo(ppo, self.n_envs, seed, window=LAST, obs=self.obs, red=self.red_agent)
         model.learn(100 * self.episodes)
         return float(np.mean([episode["r"] for episode in model.ep_info_buffer or ()]))
-
-
-def _interval(means: list[float]) -> float:
-    """Half width of the 95% interval over seeds, by the normal approximation."""
-    return 1.96 * float(np.std(means, ddof=1)) / math.sqrt(len(means)) if len(means) > 1 else math.nan
