@@ -67,7 +67,8 @@ def open_envs(backend: str, n: int, factory: Factory = BUILT_IN, mode: str = "st
         options["true_states"] = MODES[mode]
     if factory is not BUILT_IN:
         options["env"] = factory
-    with stockade.make_vec(n, backend.removesuffix(EACH), **options) as envs:
+    ours: Any = stockade.make_vec(n, backend.removesuffix(EACH), **options)
+    with ours as envs:
         (envs.async_reset if backend == "async" else envs.reset)(seed=0)
         yield envs
 
@@ -124,7 +125,8 @@ def open_turn(
 @contextmanager
 def ray_kept() -> Iterator[None]:
     """Ray runs until the end of this, so that not every case starts it anew: an idle environment keeps it."""
-    with stockade.make_vec(1, "ray", env=FreeEnv):
+    envs: Any = stockade.make_vec(1, "ray", env=FreeEnv)
+    with envs:
         yield
 
 

@@ -129,7 +129,7 @@ class KernelBench(BenchCommand):
 
     def _environments(self) -> list[Case]:
         """What a user's loop gets: one environment, and the vector environment with true states."""
-        envs = stockade.make_vec(self.n_envs, threads=1)
+        envs: Any = stockade.make_vec(self.n_envs, threads=1)
         envs.reset(seed=0)
         actions, episodes = envs.action_space.sample(), 5 if self.quick else 100
 

@@ -16,6 +16,8 @@ from stockade.learn.files import write_durably
 from stockade.text import Table, median_range
 
 Tag = str | int | float
+Tags = dict[str, Any]
+"""By name: words and numbers."""
 RESULTS = Path("benchmarks/results")
 """Where results are kept: in a checkout, those that the documentation shows."""
 _FORMS = {"n_envs": "n={:,}", "workers": "{:,} workers", "threads": "{} threads", "step_us": "steps of {:g} us",
@@ -32,7 +34,7 @@ class Figure:
         rounds: what each round gave.
     """
 
-    tags: dict[str, Tag]
+    tags: Tags
     unit: str
     rounds: tuple[float, ...]
 
@@ -115,13 +117,14 @@ def read_result(path: Path) -> Result:
         content = jsonlib.loads(path.read_bytes())
         figures = tuple(_figure_of(content["bench"], entry) for entry in content["figures"])
         skipped = tuple(Skipped(str(entry["what"]), str(entry["why"])) for entry in content["skipped"])
-        stamp, settings = dict(content["stamp"]), dict(content["settings"])
+        stamp, settings = {**content["stamp"]}, {**content["settings"]}
         seconds = float(content["seconds"])
         return Result(str(content["bench"]), str(content["command"]), stamp, settings, seconds, figures, skipped)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        kinds = {KeyError: "it has no ", jsonlib.JSONDecodeError: "it is no JSON: "}
+        what = f"{kinds.get(type(error), '')}{error}"
         raise InputError(
             f"{path} is no result of a bench: {what}; make one with `stockade bench NAME --json FILE`"
         ) from error
@@ -162,4 +165,4 @@ def _figure_of(bench: str, entry: dict[str, Any]) -> Figure:
         tags = {name: tag for name, tag in tags.items() if (name, tag) not in (("kind", "ours"), ("kind", "peer"))}
     if not rounds or not all(map(math.isfinite, rounds)):
         raise ValueError(f"figure {tags} has numbers that are not finite, or none")
-    return Figure(tags, str(entry["unit"]), rounds)
+    return Figure(tags, str(entry["unit"]).replace(" an iteration", " per iteration"), rounds)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from tqdm import tqdm
 
 from stockade.bench.command import Notes
-from stockade.bench.result import Figure, Tag
+from stockade.bench.result import Figure, Tags
 
 Turn = Callable[[], int]
 """One call: some environment steps; returns how many."""
@@ -34,7 +34,7 @@ class Sample(NamedTuple):
 
     unit: str
     value: float
-    tags: dict[str, Tag] = {}  # noqa: RUF012 - never changed
+    tags: Tags = {}  # noqa: RUF012 - never changed
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Case:
         foreign: of another library, whose faults are noted and do not stop the bench.
     """
 
-    tags: dict[str, Tag]
+    tags: Tags
     round: Callable[[], Iterable[Sample]]
     why_not: str = ""
     foreign: bool = field(default=False, kw_only=True)
@@ -87,7 +87,7 @@ def measure_all(groups: Iterable[Sequence[Case]], rounds: int, notes: Notes) -> 
         pass
 
 
-def rate_case(tags: dict[str, Tag], opening: Opening, seconds: float, least: int = 1, why_not: str = "",
+def rate_case(tags: Tags, opening: Opening, seconds: float, least: int = 1, why_not: str = "",
               foreign: bool = False) -> Case:  # fmt: skip
     """Steps per second of one way to run environments, over rounds of so many seconds and at least so many steps."""
     return Case(tags, partial(_rate_round, opening, seconds, least), why_not, foreign=foreign)

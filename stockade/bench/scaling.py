@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from stockade.bench.backends import LOCAL_BACKENDS, PROCESS_BACKENDS, open_turn
 from stockade.bench.command import BenchCommand, Notes
-from stockade.bench.result import Figure, Tag
+from stockade.bench.result import Figure, Tag, Tags
 from stockade.bench.runner import Case, in_turns, rate_case
 from stockade.bench.worlds import REFERENCE_STEP, WORLDS, fixed_cost
 from stockade.cores import available_cores
@@ -89,7 +89,7 @@ class ScalingBench(BenchCommand):
                 yield [self._case("takeover", {"backend": backend, "n_envs": n, "step_us": cost_us},
                                   factory=fixed_cost(cost_us)) for backend in LOCAL_BACKENDS]  # fmt: skip
 
-    def _case(self, part: str, tags: dict[str, Tag], **options: Any) -> Case:
+    def _case(self, part: str, tags: Tags, **options: Any) -> Case:
         opening = partial(open_turn, str(tags["backend"]), int(tags["n_envs"]), **options)
         return rate_case({"part": part, **tags}, opening, self.seconds / 2 if part == "takeover" else self.seconds)
 
@@ -99,7 +99,7 @@ class ScalingBench(BenchCommand):
             notes.skip(f"step cost from which {backend} beats serial, n={n}", f"none up to {max(self.step_us):g} us")
             return
         kind = "at most" if cost == min(self.step_us) else "between measured costs"
-        tags: dict[str, Tag] = {"part": "crossing", "backend": backend, "n_envs": n, "kind": kind}
+        tags: Tags = {"part": "crossing", "backend": backend, "n_envs": n, "kind": kind}
         notes.figures.append(Figure(tags, "microseconds", (cost,)))
 
 

@@ -15,7 +15,7 @@ from typing import ClassVar
 from stockade.bench.backends import BACKENDS, MODES, open_turn, ray_kept, why_not
 from stockade.bench.command import BenchCommand, Notes
 from stockade.bench.peers import PEERS, cyborg_factory, open_envpool, open_minicage
-from stockade.bench.result import Tag, find
+from stockade.bench.result import Tags, find
 from stockade.bench.runner import Case, UnavailableError, in_turns, rate_case
 from stockade.bench.worlds import WORLDS, Factory
 
@@ -114,5 +114,5 @@ class ThroughputBench(BenchCommand):
         return tuple(sorted({min(self.n_envs), max(self.n_envs)}))
 
 
-def _tags(world: str, mode: str, backend: str, n: int) -> dict[str, Tag]:
+def _tags(world: str, mode: str, backend: str, n: int) -> Tags:
     return {"world": world, "mode": mode, "backend": backend, "n_envs": n}

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from stockade.bench.backends import LOCAL_BACKENDS, MODES, open_turn, why_not
 from stockade.bench.command import BenchCommand, Notes
-from stockade.bench.result import Tag, find
+from stockade.bench.result import Tags, find
 from stockade.bench.runner import Case, in_turns, rate_case
 from stockade.bench.worlds import WORLDS
 
@@ -50,7 +50,7 @@ class TrueStateBench(BenchCommand):
                 notes.figures += lost
 
     def _case(self, world: str, mode: str, backend: str) -> Case:
-        tags: dict[str, Tag] = {"world": world, "mode": mode, "backend": backend, "n_envs": self.n_envs}
+        tags: Tags = {"world": world, "mode": mode, "backend": backend, "n_envs": self.n_envs}
         period = MODES[mode] if isinstance(MODES[mode], int) else 1  # a round without a true state would tell nothing
         opening = partial(open_turn, backend, self.n_envs, WORLDS[world], mode)
         return rate_case(tags, opening, self.seconds, period * self.n_envs, why_not(backend, world, mode))

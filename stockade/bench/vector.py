@@ -20,7 +20,7 @@ import numpy as np
 from stockade.bench.backends import EACH, LOCAL_BACKENDS, open_turn, why_not
 from stockade.bench.command import BenchCommand, Notes
 from stockade.bench.peers import MANY_PROCESSES, PEERS, interrupts_later
-from stockade.bench.result import Tag, find
+from stockade.bench.result import Tags, find
 from stockade.bench.runner import Case, Opening, Turn, in_turns, rate_case
 from stockade.bench.scaling import OF_THE_CORES
 from stockade.bench.worlds import REFERENCE_STEP, Factory, FreeEnv, fixed_cost
@@ -73,18 +73,18 @@ class VectorBench(BenchCommand):
         """Steps per second of an environment that costs nothing: all time is overhead."""
         for n in self.n_envs:
             each = (f"pipes{EACH}", f"shared_memory{EACH}") if n <= _EACH_UP_TO else ()
-            tags: dict[str, Tag] = {"part": "overhead", "n_envs": n}
+            tags: Tags = {"part": "overhead", "n_envs": n}
             yield [self._case(tags, backend, FreeEnv) for backend in (*LOCAL_BACKENDS, *PEERS, *each)]
 
     def _efficiency(self) -> Iterator[list[Case]]:
         """Steps of equal cost."""
         for cost in (100, round(1e6 * REFERENCE_STEP)):
-            tags: dict[str, Tag] = {"part": "efficiency", "n_envs": self.efficiency_n_envs, "step_us": cost}
+            tags: Tags = {"part": "efficiency", "n_envs": self.efficiency_n_envs, "step_us": cost}
             ceiling = partial(_ceiling, fixed_cost(cost), self.efficiency_n_envs)
             yield [self._case(tags, _CEILING, fixed_cost(cost), ceiling),
                    *(self._case(tags, backend, fixed_cost(cost)) for backend in (*LOCAL_BACKENDS, *PEERS))]  # fmt: skip
 
-    def _case(self, tags: dict[str, Tag], backend: str, factory: Factory, opening: Opening | None = None) -> Case:
+    def _case(self, tags: Tags, backend: str, factory: Factory, opening: Opening | None = None) -> Case:
         opening = opening or partial(open_turn, backend, int(tags["n_envs"]), factory)
         foreign, why = backend in PEERS, why_not(backend, "")
         return rate_case({**tags, "backend": backend}, opening, self.seconds, why_not=why, foreign=foreign)

@@ -65,7 +65,7 @@ def test_helpers_that_end_a_moment_later_are_no_problem():
     assert run_bench("slow", python(late), 60).problem is None
 
 
-def test_a_terminated_run_ends_the_bench_under_way(tmp_path):
+def test_a_terminated_run_ends_the_bench_in_flight(tmp_path):
     note = tmp_path / "pid"
     bench = python(LEAVES_A_PROCESS + "import time; time.sleep(600)", note)
     script = f"""
@@ -91,7 +91,7 @@ def three(monkeypatch):
         ran.append(command)
         return all_benches.Outcome(name, 1.0, "exit code 1" if name == "b" else None)
 
-    monkeypatch.setattr(all_benches, "PLAN", (Planned("a"), Planned("b", ("--rounds", "9")), Planned("c", quick=None)))
+    monkeypatch.setattr(all_benches, "PLAN", (Planned("a"), Planned("b", ("--rounds", "9")), Planned("c", quick=False)))
     monkeypatch.setattr(all_benches, "run_bench", run)
     return ran
 
@@ -114,7 +114,7 @@ def test_quick_results_do_not_take_the_place_of_full_ones(three, tmp_path, monke
 
 def test_every_planned_bench_is_a_command():
     for bench in all_benches.PLAN:
-        for arguments in (bench.arguments, bench.quick or ()):
+        for arguments in (bench.arguments, ("--quick",)):
             with pytest.raises(SystemExit) as ended:
                 cli.main(["bench", bench.name, *arguments, "--json", "/no/such/folder/x.json"])
             assert ended.value.code == 2
