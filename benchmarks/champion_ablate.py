@@ -43,10 +43,10 @@ def variants(base: TrainConfig) -> list[Variant]:
     ppo = base.ppo
     changes: list[tuple[str, dict[str, Any]]] = [
         ("no memory: the 52 bits only", {"obs": "bits"}),
-        ("100-step episodes only", {"horizons": "", "max_steps": 100}),
+        ("100-step episodes only", {"horizons": "", "horizon": 100}),
         ("no action mask", {"action_mask": False}),
-        ("B_line only", {"red_agent": "bline"}),
-        ("equal shares of all worlds", {"red_agent": "bline,meander,sleep", "horizons": "30,50,100"}),
+        ("B_line only", {"red": "bline"}),
+        ("equal shares of all worlds", {"red": "bline,meander,sleep", "horizons": "30,50,100"}),
         ("for the other rules: leaderboard", {"rules": "leaderboard"}),
         ("for both rule sets, told which", {"rules": "both"}),
         ("for both rule sets, not told", {"rules": "both", "tell_rules": False}),
@@ -102,9 +102,8 @@ class Ablate:
                 continue
             print(f"{number} of {len(wanted)}: {variant.name}, seed {config.seed}", flush=True)
             with tempfile.TemporaryDirectory() as folder:
-                code = train(replace(config, runs=Path(folder), name="run"))
-                if code != 0:
-                    return code
+                if train(replace(config, runs=Path(folder), name="run")).interrupted:
+                    return 130
                 new = self._evaluate(variant, config, Path(folder) / "run")
             write_json(self.out, {"seed": ABLATION_SEED, "entries": done["entries"] + new})
         return 0

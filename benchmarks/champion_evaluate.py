@@ -30,8 +30,9 @@ from champion_protocol import (
 from stockade.baselines import BluePolicy
 from stockade.bench.stamp import machine_stamp
 from stockade.errors import InputError
-from stockade.learn.agents import SHIPPED, Agent, load
+from stockade.learn.agents import Agent, load
 from stockade.learn.evaluate import SEEDS_PER_CELL, play
+from stockade.learn.files import SHIPPED
 from stockade.learn.leaderboard import CELLS
 from stockade.learn.metrics import read_metrics
 from stockade.learn.train import find_run, read_config

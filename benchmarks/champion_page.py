@@ -63,9 +63,9 @@ differs from the defaults of `stockade train`, and sizes worth knowing:"""
 
 #: Why a setting is in the recipe; others are shown without a reason.
 _WHY = {
-    "red_agent": "shares of the environments; against Sleep there is one thing to learn, so little of it is enough",
+    "red": "shares of the environments; against Sleep there is one thing to learn, so little of it is enough",
     "horizons": "shares of the environments; what is worth doing depends on the steps that are left",
-    "max_steps": "of every episode",
+    "horizon": "of every episode",
     "rules": "or `leaderboard`, where a restored User3 or User4 is safe from one exploit for good, which is worth a "
     "Restore; with an earlier recipe an agent that was trained for both at once did not find it",
     "obs": "the challenge's 52 bits, and 108 of blue's own history ([training.md](training.md#what-the-agent-sees))",
@@ -89,7 +89,7 @@ _WHY = {
     "reward_scale": "rewards are multiplied by it before they are learned from",
     "time_limit": "what a truncated episode goes on with",
 }
-_ALWAYS = {"red_agent", "horizons", "rules", "obs", "action_mask", "total_episodes", "n_envs", "hidden",
+_ALWAYS = {"red", "horizons", "rules", "obs", "action_mask", "total_episodes", "n_envs", "hidden",
            "learning_rate", "final_learning_rate", "gamma", "validation_episodes"}  # fmt: skip
 _NEVER = {"preset", "name", "runs", "resume", "seed", "tensorboard", "ppo", "threads", "backend"}
 

@@ -12,7 +12,8 @@ from champion_page_results import MISSING, RED_NAMES, Files, main_run
 from champion_protocol import RULE_SETS, TEST_SEED
 
 from stockade.bench.report_tables import markdown
-from stockade.learn.evaluate import CellResult, table
+from stockade.learn.evaluate import EvaluateConfig
+from stockade.learn.results import CellResult, EvaluateResult
 
 _TEXT = """\
 ## On the real CybORG
@@ -39,7 +40,8 @@ def cyborg(files: Files) -> Iterator[str]:
         how = reference["policy"], reference["episodes"], rules, reference["seed"], name
         yield f"$ {_COMMAND.format(*how)}"
         cells = [CellResult(**{**cell, "returns": tuple(cell["returns"])}) for cell in reference["cells"]]
-        yield table(reference["policy"], rules, cells)
+        config = EvaluateConfig(reference["policy"], rules=rules, episodes=reference["episodes"])
+        yield str(EvaluateResult(reference["policy"], "greedy", config, tuple(cells)))
         yield "```"
         yield ""
         yield from _compare(files, rules, reference)

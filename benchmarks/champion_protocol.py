@@ -13,9 +13,10 @@ from typing import Any
 
 from stockade.baselines import BluePolicy
 from stockade.errors import InputError
-from stockade.learn.evaluate import SEEDS_PER_CELL, CellResult, EvaluateConfig, evaluate, total_interval
+from stockade.learn.evaluate import SEEDS_PER_CELL, EvaluateConfig, evaluate
 from stockade.learn.files import write_durably
 from stockade.learn.leaderboard import CELLS, PUBLISHED, Row
+from stockade.learn.results import CellResult, total_interval
 from stockade.learn.train import VALIDATION_SEED
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -76,7 +77,7 @@ def check_test_seeds(first: int, episodes: int) -> None:
 def evaluate_cells(policy: BluePolicy, name: str, rules: str, episodes: int, seed: int) -> dict[str, Any]:
     """The nine cells as JSON: figures of each, total of all and of the active ones with their intervals."""
     config = EvaluateConfig(name, episodes=episodes, rules=rules, seed=seed)  # type: ignore[arg-type]
-    cells = evaluate(config, policy)
+    cells = evaluate(config, policy).cells
     active = [cells[k] for k in ACTIVE]
     return {
         "cells": [_figures(cell) for cell in cells],

@@ -1,102 +1,137 @@
-"""The command `stockade`: one subcommand a job, its flags made of a dataclass."""
+"""The command `stockade`. Each command is a dataclass in the package that does the work: its fields are the flags, its
+`run()` gives the exit code. Here they are only listed, parsed and run."""
 
 from __future__ import annotations
 
-import json as jsonlib
+import contextlib
+import importlib
+import io
 import os
 import sys
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 import tyro
 
-from stockade.bench.cli import Bench
-from stockade.cage2.verify import find_traces, verify_file
-from stockade.errors import InputError
-from stockade.learn.config import TrainConfig
-from stockade.learn.export import ExportConfig
-from stockade.learn.presets import preset_of
-from stockade.learn.runs import RunsConfig
-from stockade.report import draw_search
-from stockade.workflow.config import SearchConfig
-from stockade.workflow.engine import WorkflowError
-from stockade.workflow.evaluation import Evaluate
+import stockade
+from stockade.errors import InputError, SettingError, WorkError, did_you_mean, missing_package
+from stockade.text import Table
 
 
-def _check_writable(path: Path | None) -> None:
-    """Before any work is done for it."""
-    if path is not None and not path.absolute().parent.is_dir():
-        raise InputError(f"--json {path}: there is no folder {path.parent}")
-
-
-def _write_json(path: Path | None, content: object) -> None:
-    if path is not None:
-        path.write_text(jsonlib.dumps(content, indent=1) + "\n")
-
-
-@dataclass(frozen=True)
-class Verify:
-    """Replay recorded traces of the reference and compare everything after every step."""
-
-    paths: tyro.conf.Positional[tuple[Path, ...]]
-    """Trace files (.npz), or folders with such files."""
-    json: Path | None = None
-    """Write the result to this file too."""
+class Command(Protocol):
+    """What a parsed command line is."""
 
     def run(self) -> int:
-        """Print a line a file; exit code 1 if anything differs."""
-        _check_writable(self.json)
-        files = find_traces(self.paths)
-        width = max(len(path.name) for path in files)
-        reports = []
-        for path in files:
-            report = verify_file(path)
-            reports.append(report)
-            verdict = "equal" if not report.mismatches else f"{report.mismatches} mismatches"
-            print(f"{report.file:<{width}}  {report.steps:>6} steps  {verdict}", flush=True)
-        steps, mismatches = (sum(getattr(r, what) for r in reports) for what in ("steps", "mismatches"))
-        first = next((report.first for report in reports if report.first), None)
-        if first:
-            print(first)
-        _write_json(self.json, {"steps": steps, "mismatches": mismatches, "files": [asdict(r) for r in reports]})
-        print(f"{steps} steps, {len(files)} files, {mismatches} mismatches")
-        return 1 if mismatches else 0
+        """Do it; the exit code."""
+        ...
 
 
-def _commands(arguments: list[str]) -> Any:
-    """All subcommands; a preset's settings are the defaults of `train`."""
-    training = preset_of(arguments) if arguments[:1] == ["train"] else TrainConfig()
-    return (
-        Annotated[Verify, tyro.conf.subcommand("verify")]
-        | Annotated[TrainConfig, tyro.conf.subcommand("train", default=training)]
-        | Annotated[SearchConfig, tyro.conf.subcommand("search")]
-        | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
-        | Annotated[RunsConfig, tyro.conf.subcommand("runs")]
-        | Annotated[ExportConfig, tyro.conf.subcommand("export")]
-        | Annotated[Bench, tyro.conf.subcommand("bench")]
-    )
+class Entry(NamedTuple):
+    """Where a command is; it is imported when it is called.
+
+    Attributes:
+        module: that has it. name: of its class there. summary: for the overview.
+    """
+
+    module: str
+    name: str
+    summary: str
+
+
+COMMANDS = {
+    "train": Entry("stockade.learn.config", "TrainConfig", "train a PPO agent"),
+    "evaluate": Entry("stockade.workflow.evaluation", "Evaluate", "play the challenge's protocol with any policy"),
+    "search": Entry("stockade.workflow.config", "SearchConfig", "find out in which order to repair hosts"),
+    "runs": Entry("stockade.learn.runs", "RunsConfig", "list and compare what was trained or searched"),
+    "export": Entry("stockade.learn.export", "ExportConfig", "write a run's policy to files of its own"),
+    "verify": Entry("stockade.cage2.verify", "Verify", "compare the simulator with recorded episodes of CybORG"),
+    "bench": Entry("stockade.bench.cli", "Bench", "measure speed, memory and learning"),
+}
+OVERVIEW = """\
+Train and study agents that defend a computer network, on CAGE Challenge 2.
+
+{commands}
+
+Examples:
+  stockade evaluate champion                  how good is the shipped policy?
+  stockade train --red-agent meander          train your own; it goes to runs/meander-memory-seed0
+  stockade evaluate meander-memory-seed0      how good is yours?
+  stockade runs                               what is there, and how far is it?
+
+stockade COMMAND --help explains the flags of a command; stockade --version prints the version."""
+
+
+def overview() -> str:
+    """What `stockade` alone prints."""
+    lines = Table(["Command", ""], [[name, entry.summary] for name, entry in COMMANDS.items()]).text()
+    return OVERVIEW.format(commands=lines)
+
+
+def parse(name: str, arguments: Sequence[str]) -> Command:
+    """Make a command of its flags.
+
+    Raises:
+        InputError: a setting cannot be used.
+        SystemExit: help was asked for, or a flag is unknown or no value of its type; tyro has said so.
+    """
+    entry = COMMANDS[name]
+    command: Any = getattr(importlib.import_module(entry.module), entry.name)
+    given: dict[str, Any] = {"args": arguments, "prog": f"stockade {name}", "config": (tyro.conf.DisallowNone,)}
+    if hasattr(command, "defaults_of"):
+        given["default"] = command.defaults_of(arguments)
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(command, **given)
+    except SystemExit as ended:  # tyro explains a ValueError of a dataclass in its own words: ours are better
+        cause: BaseException | None = ended
+        while cause is not None and not isinstance(cause, InputError):
+            cause = cause.__context__
+        if cause is not None:
+            raise cause from None
+        sys.stderr.write(said.getvalue())
+        raise
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command line; the exit code."""
+    name = arguments[0] if arguments else "--help"
+    if name in ("-h", "--help", "--version"):
+        print(overview() if name != "--version" else f"stockade {stockade.__version__}")
+        return 0
+    if name not in COMMANDS:
+        raise InputError(f"there is no command {name!r}.{did_you_mean(name, COMMANDS)} Commands: {', '.join(COMMANDS)}")
+    return parse(name, arguments[1:]).run()
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point. Exit codes: 0 fine, 1 the answer is no, 2 the input cannot be used, 130 interrupted."""
     try:
-        given = sys.argv[1:] if arguments is None else arguments
-        command = tyro.cli(_commands(given), args=given, prog="stockade", description=__doc__)
-        code = command.run(draw_search) if isinstance(command, SearchConfig) else command.run()
+        code = run(sys.argv[1:] if arguments is None else arguments)
+        sys.stdout.flush()
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
-    except (InputError, OSError) as error:
-        print(f"stockade: {error}", file=sys.stderr)
-        code = 2
-    except WorkflowError as error:
-        print("\n".join([f"stockade: {error}", *getattr(error, "__notes__", [])]), file=sys.stderr)
-        code = 1
+    except (InputError, OSError, MemoryError, ModuleNotFoundError, WorkError) as error:
+        print(f"stockade: {explain(error)}", file=sys.stderr)
+        code = 1 if isinstance(error, WorkError) else 2
     except KeyboardInterrupt:
         print("stockade: interrupted", file=sys.stderr)
         code = 130
     sys.exit(code)
+
+
+def explain(error: Exception) -> str:
+    """One line, or a few, instead of a traceback."""
+    if isinstance(error, SettingError):
+        return error.as_command()
+    if isinstance(error, ModuleNotFoundError):
+        return str(missing_package(error))
+    if isinstance(error, MemoryError):
+        return f"not enough memory: {error}"
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return "\n".join([str(error), *getattr(error, "__notes__", [])])
 
 
 if __name__ == "__main__":

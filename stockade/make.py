@@ -17,7 +17,7 @@ BACKENDS = ("native", "serial", "pipes", "shared_memory", "async", "ray")
 ENV_ID = "stockade/CAGE2-v0"
 #: Options of the built-in world; what make_vec gets beside them goes to the backend.
 _WORLD_OPTIONS = (
-    "red", "horizon", "rules", "chance", "green", "obs", "obs_dtype", "info", "action_mask", "render_mode",
+    "red", "horizon", "rules", "chance", "green", "obs", "reward", "obs_dtype", "info", "action_mask", "render_mode",
 )  # fmt: skip
 _CONFIG_OPTIONS = tuple(field.name for field in dataclasses.fields(WorldConfig))
 
@@ -48,7 +48,7 @@ def make_vec(
         backend: `native` (the built-in world, compiled), or for any environment `serial`, `pipes`, `shared_memory`,
             `async`, `ray`. Actors of `ray` hold the built-in world as compiled batches too.
         env: a function that makes a Gymnasium environment, for every backend but `native`; default the built-in world.
-        options: of the built-in world (red, horizon, rules, chance, green, obs, obs_dtype, info, action_mask,
+        options: of the built-in world (red, horizon, rules, chance, green, obs, reward, obs_dtype, info, action_mask,
             render_mode) and of the backend (autoreset_mode, copy, and for native threads; see docs/backends.md).
     """
     if backend not in BACKENDS:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from stockade import cli
+from stockade.cage2 import verify
 from tests.cage2.traces import TRACES, load, shortened
 
 GREEN = TRACES / "green_SleepAgent_sleep.npz"
@@ -103,7 +104,7 @@ def test_json_that_cannot_be_written_is_refused_without_a_traceback(stockade, tm
     assert "no_such_folder" in err
 
 
-@pytest.mark.parametrize("arguments", [(), ("verfy",), ("verify", "--jsn", "x", "file.npz"), ("bench", "nothing")])
+@pytest.mark.parametrize("arguments", [("verfy",), ("verify", "--jsn", "x", "file.npz"), ("bench", "nothing")])
 def test_wrong_usage_ends_with_code_2(stockade, arguments):
     code, out, _ = stockade(*arguments)
     assert code == 2
@@ -114,7 +115,7 @@ def test_an_interrupt_ends_with_code_130_and_one_line(stockade, monkeypatch):
     def interrupted(path):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "verify_file", interrupted)
+    monkeypatch.setattr(verify, "verify_file", interrupted)
     code, _, err = stockade("verify", GREEN)
     assert (code, err) == (130, "stockade: interrupted\n")
 

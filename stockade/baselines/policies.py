@@ -1,50 +1,35 @@
 """Simple policies for many worlds at once: observations (n, 52 or more) -> actions (n,).
 
-The first 52 bits are all they look at, so they also play with `obs="memory"`.
+They only use the first 52 bits, so they also play with `obs="memory"`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
-
 import numpy as np
 
+from stockade.baselines.defender import Defender
 from stockade.cage2.actions import ANALYSE, MONITOR, N_ACTIONS, REMOVE, RESTORE, SLEEP
 from stockade.cage2.scenario import FOOTHOLD, HOST_COST, N_HOSTS, SERVICE_DOWN_COST, SERVICE_HOST
 from stockade.cage2.state import OBS_SIZE
 from stockade.errors import InputError
 
 
-class BluePolicy(Protocol):
-    """Whatever can be evaluated.
+class Baseline(Defender):
+    """A policy made of a function (bits (n, 13, 4), generator) -> actions (n,)."""
 
-    Attributes:
-        obs: what it wants to see, `bits` or `memory`.
-    """
+    def __init__(self, name: str) -> None:
+        super().__init__(name, "bits", OBS_SIZE, greedy=False)
+        self._function = BASELINES[name]
 
-    @property
-    def obs(self) -> str:
-        """What it wants to see, `bits` or `memory`."""
-        ...
+    def __repr__(self) -> str:
+        """`<baseline sleep: Nothing, ever.>`."""
+        return f"<baseline {self.name}: {' '.join((self._function.__doc__ or '').split())}>"
 
-    def act(self, observations: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-        """Actions (n,) int64 for observations (n, size); chance comes from the generator."""
-        ...
+    def _choose(self, batch: np.ndarray, generator: np.random.Generator | None) -> np.ndarray:
+        return self._function(batch[:, :OBS_SIZE].reshape(-1, N_HOSTS, 4), generator or self.generator)
 
-
-@dataclass(frozen=True)
-class Baseline:
-    """A policy made of a function."""
-
-    name: str
-    choose: Callable[[np.ndarray, np.random.Generator], np.ndarray]
-    obs: str = "bits"
-
-    def act(self, observations: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-        """Choose by the 52 bits: (n, 13, 4)."""
-        return self.choose(observations[:, :OBS_SIZE].reshape(-1, N_HOSTS, 4), generator)
+    def _fits(self, size: int) -> bool:
+        return size >= OBS_SIZE
 
 
 def _active(bits: np.ndarray) -> np.ndarray:
@@ -111,12 +96,12 @@ def greedy(bits: np.ndarray, generator: np.random.Generator) -> np.ndarray:
 BASELINES = {
     "sleep": sleep, "random": random, "react-remove": react_remove, "react-restore": react_restore, "greedy": greedy,
 }  # fmt: skip
-_ALIASES = {"react": "react-restore"}
+ALIASES = {"react": "react-restore"}
 
 
 def make_baseline(name: str) -> Baseline:
-    """Of its name; `react` is `react-restore`."""
-    name = _ALIASES.get(name, name)
+    """The baseline of that name; `react` is `react-restore`."""
+    name = ALIASES.get(name, name)
     if name not in BASELINES:
-        raise InputError(f"unknown baseline {name!r}; take one of {', '.join(BASELINES)}")
-    return Baseline(name, BASELINES[name])
+        raise InputError(f"unknown baseline {name!r}; use one of {', '.join(BASELINES)}")
+    return Baseline(name)

@@ -73,7 +73,7 @@ class LearnBench(BenchCommand):
     def _ours(self, ppo: PPOConfig, seed: int) -> float:
         from stockade.learn.train import make_learner
 
-        config = TrainConfig(red_agent=self.red_agent, obs=self.obs, n_envs=self.n_envs, seed=seed, ppo=ppo)
+        config = TrainConfig(red=self.red_agent, obs=self.obs, n_envs=self.n_envs, seed=seed, ppo=ppo)
         learner = make_learner(config)
         returns: list[float] = []
         while learner.episodes < self.episodes:

@@ -4,7 +4,7 @@ scenario, actions -> state -> chance (mt19937, ledger) -> blue, green, red, obse
 """
 
 from stockade.cage2.actions import ACTION_MASK, ACTION_NAMES, N_ACTIONS, action_index
-from stockade.cage2.config import WorldConfig
+from stockade.cage2.config import RewardWeights, WorldConfig
 from stockade.cage2.env import CAGE2Env
 from stockade.cage2.scenario import HOSTS
 from stockade.cage2.snapshot import Snapshot
@@ -18,6 +18,7 @@ __all__ = [
     "N_ACTIONS",
     "CAGE2Env",
     "NativeVectorEnv",
+    "RewardWeights",
     "Snapshot",
     "TrueState",
     "WorldConfig",

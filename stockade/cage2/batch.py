@@ -14,8 +14,8 @@ import numpy as np
 
 from stockade.cage2 import kernel
 from stockade.cage2.config import WorldConfig
+from stockade.cage2.history import MEMORY, MEMORY_SIZE, recall_batch, remember_batch
 from stockade.cage2.jit import as_records
-from stockade.cage2.memory import MEMORY, MEMORY_SIZE, recall_batch, remember_batch
 from stockade.cage2.observe import observation_words
 from stockade.cage2.prepare import prepare, prepare_memory
 from stockade.cage2.scenario import N_HOSTS

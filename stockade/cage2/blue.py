@@ -18,13 +18,13 @@ from stockade.cage2.actions import (
     TRUE,
     UNKNOWN,
 )
-from stockade.cage2.jit import kernel
+from stockade.cage2.jit import compiled
 from stockade.cage2.network import bit, open_ports, update_access
 from stockade.cage2.observe import NO, UNSURE, believe, suspects
 from stockade.cage2.scenario import DECOY_FITS_OS, DECOY_NEEDS_FREE, FOOTHOLD, NOBODY, SERVICE_HOST
 
 
-@kernel
+@compiled
 def blue_acts(world, ledger, action):
     """Carry out one of the 145 actions."""
     world.blue_action = action
@@ -45,14 +45,14 @@ def blue_acts(world, ledger, action):
         place_decoy(world, ledger, host, kind - FIRST_DECOY)
 
 
-@kernel
+@compiled
 def analyse(world, host):
-    """Find the files that shells and escalations leave, be red still there or not."""
+    """Find the files that shells and escalations leave, whether or not red is still there."""
     if world.files[host]:
         world.analysed = host
 
 
-@kernel
+@compiled
 def remove(world, ledger, host):
     """End user-level shells whose connection blue saw. What blue believed compromised is now unsure."""
     ended = chance.remove_sessions(world, ledger, host)
@@ -64,7 +64,7 @@ def remove(world, ledger, host):
         believe(world, host, UNSURE)
 
 
-@kernel
+@compiled
 def restore(world, ledger, host):
     """Put a host back to its start: sessions, files and decoys are gone. Red's foothold survives."""
     chance.host_is_restored(ledger, host)
@@ -85,14 +85,14 @@ def restore(world, ledger, host):
     believe(world, host, NO)
 
 
-@kernel
+@compiled
 def place_decoy(world, ledger, host, decoy):
     """Start a decoy if the system suits it and the port that it tests is free."""
     port_is_free = (open_ports(world, host) & DECOY_NEEDS_FREE[decoy]) == 0
     starts = DECOY_FITS_OS[decoy, host] & port_is_free
     if starts:
         chance.decoy_starts(ledger, host, decoy)
-    # Without branches, because nothing foretells whether a random decoy starts.
+    # Without branches, because the processor cannot predict whether a random decoy starts.
     world.decoys[host] |= np.int64(starts) << np.int64(decoy)
     world.n_decoys[host] += starts
     world.blue_success = TRUE if starts else FALSE

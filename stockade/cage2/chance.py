@@ -2,17 +2,17 @@
 
 Each question is answered by one of two streams. Under `fast` (`ledger is None`) a SplitMix64 stream in the world's own
 record answers directly. Under `cyborg` CPython's generator is asked in the reference's order and with the reference's
-detours (shuffles of which the first fitting element is taken, process ids, ports). Numba compiles each kernel once a
-kind of ledger and drops the other branch, so neither pays for the other.
+detours (shuffles of which the first fitting element is taken, process ids, ports). Numba compiles each function once
+per kind of ledger and drops the other branch, so neither pays for the other.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from stockade.cage2 import ledger as books
+from stockade.cage2 import ledger as bookkeeping
 from stockade.cage2 import mt19937
-from stockade.cage2.jit import kernel
+from stockade.cage2.jit import compiled
 from stockade.cage2.scenario import (
     BEST_EXPLOIT_PROBABILITY,
     BEST_OPTION,
@@ -36,33 +36,33 @@ _S11, _S27, _S30, _S31, _S32 = (np.uint64(s) for s in (11, 27, 30, 31, 32))
 
 
 # ------------------------------------------------------------------------------------------------------ the fast stream
-@kernel
+@compiled
 def _mixed(z):
     z = (z ^ (z >> _S30)) * _MIX1
     z = (z ^ (z >> _S27)) * _MIX2
     return z ^ (z >> _S31)
 
 
-@kernel
+@compiled
 def _next(world):
     world.stream += _GOLDEN
     return _mixed(world.stream)
 
 
-@kernel
+@compiled
 def _below(world, n):
     """A number below n < 2**31; the bias of the multiplication is below 2**-28."""
     return np.int64(((_next(world) >> _S32) * np.uint64(n)) >> _S32)
 
 
-@kernel
+@compiled
 def _uniform(world):
     return np.float64(_next(world) >> _S11) * (1.0 / 9007199254740992.0)
 
 
-@kernel
+@compiled
 def _one_of(world, mask):
-    """A host out of a non-empty mask, all alike."""
+    """A host of a non-empty mask, all equally likely."""
     skip = _below(world, BIT_COUNT[mask])
     for _ in range(skip):
         mask &= mask - 1
@@ -70,7 +70,7 @@ def _one_of(world, mask):
 
 
 # -------------------------------------------------------------------------------------------------------- an episode
-@kernel
+@compiled
 def seed(world, ledger, value):
     """Begin the streams anew from a uint64."""
     world.stream = _mixed(value + _GOLDEN)
@@ -78,13 +78,13 @@ def seed(world, ledger, value):
         mt19937.seed(ledger, value)
 
 
-@kernel
+@compiled
 def begin_episode(ledger):
     if ledger is not None:
-        books.begin(ledger)
+        bookkeeping.begin(ledger)
 
 
-@kernel
+@compiled
 def red_of_episode(world, red):
     """Which agent attacks. The draw for `mix` is ours, so it never touches the reference's stream."""
     if red != MIX:
@@ -94,7 +94,7 @@ def red_of_episode(world, red):
 
 
 # ---------------------------------------------------------------------------------------------------------------- blue
-@kernel
+@compiled
 def blue_picks_session(ledger, host):
     """Blue acts through one of its sessions on the host: any will do, but the reference draws."""
     if ledger is not None:
@@ -104,30 +104,30 @@ def blue_picks_session(ledger, host):
             mt19937.randbelow(ledger, 1, 1)
 
 
-@kernel
+@compiled
 def decoy_starts(ledger, host, decoy):
     if ledger is not None:
         mt19937.randbelow(ledger, 1, 1)
-        books.start_decoy(ledger, host, decoy)
+        bookkeeping.start_decoy(ledger, host, decoy)
 
 
-@kernel
+@compiled
 def remove_sessions(world, ledger, host):
     """End the sessions that Remove finds; returns how many."""
     if ledger is None:
         return np.int64(world.red_removable[host])
-    ended = books.kill_suspicious(ledger, host, world.service_has_process)
-    books.recount_decoys(ledger, world, host)
+    ended = bookkeeping.kill_suspicious(ledger, host, world.service_has_process)
+    bookkeeping.recount_decoys(ledger, world, host)
     return np.int64(ended)
 
 
-@kernel
+@compiled
 def host_is_restored(ledger, host):
     if ledger is not None:
-        books.restore_host(ledger, host)
+        bookkeeping.restore_host(ledger, host)
 
 
-@kernel
+@compiled
 def blue_notices(world, ledger):
     """Does blue see a new shell's connection?"""
     if ledger is None:
@@ -136,7 +136,7 @@ def blue_notices(world, ledger):
 
 
 # --------------------------------------------------------------------------------------------------------------- green
-@kernel
+@compiled
 def green_target(world, ledger):
     """The host that the active green agent scans in this step, every other time nobody."""
     if ledger is None:
@@ -148,7 +148,7 @@ def green_target(world, ledger):
 
 
 # ---------------------------------------------------------------------------------------------------------- red's plan
-@kernel
+@compiled
 def entry_host(world, ledger):
     """B_line's way in: one of the four user hosts behind the foothold."""
     if ledger is None:
@@ -156,19 +156,19 @@ def entry_host(world, ledger):
     return FOOTHOLD + 1 + mt19937.randbelow(ledger, 4, 3)
 
 
-@kernel
+@compiled
 def shuffle_addresses(ledger):
     if ledger is not None:
         mt19937.shuffle(ledger, ledger.addresses)
 
 
-@kernel
+@compiled
 def shuffle_names(ledger):
     if ledger is not None:
         mt19937.shuffle(ledger, ledger.names)
 
 
-@kernel
+@compiled
 def pick_address(world, ledger, mask):
     """A host of the mask: in the reference the first in the shuffled addresses, which is any of them."""
     if ledger is None:
@@ -176,14 +176,14 @@ def pick_address(world, ledger, mask):
     return _first_of(ledger.addresses, mask)
 
 
-@kernel
+@compiled
 def pick_name(world, ledger, mask):
     if ledger is None:
         return _one_of(world, mask)
     return _first_of(ledger.names, mask)
 
 
-@kernel
+@compiled
 def _first_of(hosts, mask):
     for k in range(N_HOSTS):
         if (mask >> hosts[k]) & 1:
@@ -192,7 +192,7 @@ def _first_of(hosts, mask):
 
 
 # ------------------------------------------------------------------------------------------------------- red's actions
-@kernel
+@compiled
 def choose_exploit(world, ledger, options):
     """The best of several options three times in four, else one of the others."""
     others = OPTION_COUNT[options] - 1
@@ -206,45 +206,45 @@ def choose_exploit(world, ledger, options):
     return BEST_OPTION[options] if mt19937.random(ledger) < BEST_EXPLOIT_PROBABILITY else other
 
 
-@kernel
+@compiled
 def connections_made(ledger, host, count):
     """Each connection takes an ephemeral port."""
     if ledger is not None:
-        books.take_ports(ledger, host, count)
+        bookkeeping.take_ports(ledger, host, count)
 
 
-@kernel
+@compiled
 def passwords_guessed(ledger):
     """Guessing passwords takes its ports out of the foothold's pool, whichever host is attacked."""
     if ledger is not None:
-        books.take_ports(ledger, FOOTHOLD, SSH_CONNECTIONS)
+        bookkeeping.take_ports(ledger, FOOTHOLD, SSH_CONNECTIONS)
 
 
-@kernel
+@compiled
 def ssh_session_starts(ledger, host):
     """Returns whether Remove could end the session (only if it got the id of a process that blue suspects)."""
     if ledger is None:
         return False
-    pid = books.start_process(ledger, host, books.SHELL, False)
-    books.take_ports(ledger, host, 1)
-    return books.is_suspicious(ledger, host, pid)
+    pid = bookkeeping.start_process(ledger, host, bookkeeping.SHELL, False)
+    bookkeeping.take_ports(ledger, host, 1)
+    return bookkeeping.is_suspicious(ledger, host, pid)
 
 
-@kernel
+@compiled
 def shell_starts(world, ledger, host, root):
     """A reverse shell opens. Returns (blue notices, Remove could end it)."""
     if ledger is None:
         noticed = blue_notices(world, ledger)
         return noticed, noticed and not root
-    books.take_ports(ledger, host, 1)
-    pid = books.start_process(ledger, host, books.SHELL, root)
+    bookkeeping.take_ports(ledger, host, 1)
+    pid = bookkeeping.start_process(ledger, host, bookkeeping.SHELL, root)
     noticed = blue_notices(world, ledger)
     if noticed:
-        books.suspect(ledger, host, pid)
-    return noticed, not root and books.is_suspicious(ledger, host, pid)
+        bookkeeping.suspect(ledger, host, pid)
+    return noticed, not root and bookkeeping.is_suspicious(ledger, host, pid)
 
 
-@kernel
+@compiled
 def pick_session(world, ledger, host):
     """One of red's sessions on a host; the shipped agents only ask where they have just one."""
     count = np.int64(world.red_sessions[host])
@@ -256,15 +256,15 @@ def pick_session(world, ledger, host):
     return mt19937.randbelow(ledger, count, bits)
 
 
-@kernel
+@compiled
 def session_escalates(world, ledger, host, session):
-    """The session is root from now on. Returns whether Remove could have ended it till now."""
+    """The session is root from now on. Returns whether Remove could have ended it until now."""
     if ledger is None:
-        return session < world.red_removable[host]  # they are alike, so let the first ones be those
-    return books.escalate(ledger, host, session)
+        return session < world.red_removable[host]  # sessions are interchangeable: the first ones are removable
+    return bookkeeping.escalate(ledger, host, session)
 
 
-@kernel
+@compiled
 def service_stops(ledger):
     if ledger is not None:
         ledger.service_process = 0

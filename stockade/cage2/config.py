@@ -1,20 +1,23 @@
-"""What a world is made of: one frozen dataclass, checked when it is made."""
+"""What a world is made of: frozen dataclasses, checked when they are made."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, fields
 
 import numpy as np
 
 from stockade.cage2.kernel import SETTINGS
 from stockade.cage2.state import BLINE, MEANDER, MIX, SLEEPING
-from stockade.errors import InputError
+from stockade.errors import SettingError, did_you_mean
 
 RED_AGENTS = {"bline": BLINE, "meander": MEANDER, "sleep": SLEEPING, "mix": MIX}
 #: The reference's class names are taken too.
 RED_ALIASES = {"B_lineAgent": "bline", "RedMeanderAgent": "meander", "SleepAgent": "sleep"}
 #: Counters in the state have 16 bits.
 MAX_HORIZON = 30_000
+#: Beyond it a reward could be infinite.
+MAX_WEIGHT = 1e300
 RULES = ("current", "leaderboard")
 CHANCES = ("fast", "cyborg")
 GREENS = ("sleep", "active")
@@ -23,7 +26,38 @@ OBSERVATIONS = ("bits", "memory")
 
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
     if not isinstance(value, str) or value not in allowed:
-        raise InputError(f"{name}={value!r} is unknown; take one of {', '.join(map(repr, allowed))}")
+        near = did_you_mean(str(value), allowed)
+        raise SettingError(name, value, f"is unknown; take one of {', '.join(map(repr, allowed))}.{near}")
+
+
+@dataclass(frozen=True)
+class RewardWeights:
+    """Weights of the three parts of the reward; all 1 is the challenge's own reward.
+
+    Attributes:
+        hosts: of red's root access, 0.1 or 1 per host and step.
+        service: of the operational service being down, 10 per step.
+        restore: of blue's Restore, 1 each.
+    """
+
+    hosts: float = 1.0
+    service: float = 1.0
+    restore: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check that the weights, and the reward with them, are finite."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            try:
+                weight = math.nan if isinstance(value, (str, bool, np.bool_)) else float(value)
+            except (TypeError, OverflowError):
+                weight = math.nan
+            if not abs(weight) <= MAX_WEIGHT:
+                raise InputError(f"the reward's weight {field.name}={value!r} is not a finite number, such as 1.0")
+            object.__setattr__(self, field.name, weight)
+
+
+CHALLENGE_REWARD = RewardWeights()
 
 
 @dataclass(frozen=True)
@@ -36,7 +70,8 @@ class WorldConfig:
         rules: `current`, or `leaderboard` with which the published scores were made.
         chance: `fast`, or `cyborg`: seeds give the reference's episodes.
         green: `sleep` as in the challenge, or `active`.
-        obs: what blue sees: the 52 `bits`, or these and what it knows from its own history (`memory`, see memory.py).
+        obs: what blue sees: the 52 `bits`, or these and what it knows from its own history (`memory`, see history.py).
+        reward: weights of the parts of the reward.
     """
 
     red: str = "bline"
@@ -45,6 +80,7 @@ class WorldConfig:
     chance: str = "fast"
     green: str = "sleep"
     obs: str = "bits"
+    reward: RewardWeights = CHALLENGE_REWARD
 
     def __post_init__(self) -> None:
         """Check every value, and turn the reference's class names into ours."""
@@ -55,13 +91,19 @@ class WorldConfig:
         _one_of("chance", self.chance, CHANCES)
         _one_of("green", self.green, GREENS)
         _one_of("obs", self.obs, OBSERVATIONS)
+        if isinstance(self.reward, dict) and set(self.reward) <= {field.name for field in fields(RewardWeights)}:
+            object.__setattr__(self, "reward", RewardWeights(**self.reward))  # as dataclasses.asdict and JSON give it
+        if not isinstance(self.reward, RewardWeights):
+            raise InputError(f"reward={self.reward!r} is unknown; take stockade.RewardWeights(hosts=..., service=..., "
+                             "restore=...)")  # fmt: skip
         if isinstance(self.horizon, bool) or not isinstance(self.horizon, (int, np.integer)):
-            raise InputError(f"horizon={self.horizon!r} is not a whole number of steps")
+            raise SettingError("horizon", self.horizon, "is not a whole number of steps")
         object.__setattr__(self, "horizon", int(self.horizon))
         if not 1 <= self.horizon <= MAX_HORIZON:
-            raise InputError(f"horizon={self.horizon} is out of range; take 1 to {MAX_HORIZON} steps")
+            raise SettingError("horizon", self.horizon, f"is out of range; take 1 to {MAX_HORIZON} steps")
 
     def settings(self) -> np.ndarray:
         """The same for the kernel: one row of SETTINGS."""
-        row = (RED_AGENTS[self.red], self.horizon, self.green == "active", self.rules == "leaderboard")
+        weights = self.reward.hosts, self.reward.service, self.reward.restore
+        row = (RED_AGENTS[self.red], self.horizon, self.green == "active", self.rules == "leaderboard", *weights)
         return np.array([row], SETTINGS)

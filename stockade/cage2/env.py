@@ -13,7 +13,7 @@ from stockade.cage2 import kernel
 from stockade.cage2.actions import ACTION_MASK, N_ACTIONS
 from stockade.cage2.batch import Batch
 from stockade.cage2.checks import check_action, check_obs_dtype, check_render_mode
-from stockade.cage2.config import WorldConfig
+from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights, WorldConfig
 from stockade.cage2.info import WorldInfo
 from stockade.cage2.render import render_world
 from stockade.cage2.seeds import read_seeds
@@ -26,9 +26,10 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
     """Defend the network of CAGE Challenge 2.
 
     Observation: Box(0, 1, (52,), uint8), 4 bits a host: activity in the last step, what blue believes of the host.
-        With `obs="memory"` Box(0, 1, (160,), uint8): these and blue's own history, `memory.FEATURE_NAMES`.
+        With `obs="memory"` Box(0, 1, (160,), uint8): these and blue's own history, `history.FEATURE_NAMES`.
     Action: Discrete(145): Sleep, Monitor, then Analyse, Remove, eight decoys, Restore on each of 13 hosts.
     Reward: at most 0; what red's root sessions, a stopped service and each Restore cost, in steps of 0.1.
+        `reward=RewardWeights(...)` weighs these three; the parts in info stay the challenge's own.
     Termination: never. Truncation: after `horizon` steps.
     Info: see info.py; with `action_mask=True` also the static mask of actions that can succeed at all.
 
@@ -55,13 +56,14 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
         green: str = "sleep",
         *,
         obs: str = "bits",
+        reward: RewardWeights = CHALLENGE_REWARD,
         obs_dtype: Any = np.uint8,
         info: bool = True,
         action_mask: bool = False,
         render_mode: str | None = None,
     ) -> None:
-        """Make a world; see WorldConfig for the first six, the class for the rest."""
-        self.config = WorldConfig(red, horizon, rules, chance, green, obs)
+        """Make a world; see WorldConfig for the first seven, the class for the rest."""
+        self.config = WorldConfig(red, horizon, rules, chance, green, obs, reward)
         self.render_mode = check_render_mode(render_mode)
         dtype = check_obs_dtype(obs_dtype)
         self._batch = Batch(self.config, 1, threads=1)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from stockade.cage2 import chance
-from stockade.cage2.jit import kernel
+from stockade.cage2.jit import compiled
 from stockade.cage2.network import listeners, open_ports
 from stockade.cage2.scenario import NOBODY
 
 
-@kernel
+@compiled
 def green_acts(world, ledger):
     """The active green agent."""
     host = chance.green_target(world, ledger)

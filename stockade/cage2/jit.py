@@ -1,6 +1,6 @@
 """How kernels are compiled: one decorator for all, and a cache that notices when any source file changes.
 
-Inner functions carry `@kernel`. Only the entry points, in kernel.py and memory.py, are cached on disk. Numba's cache
+Inner functions carry `@compiled`. Only the entry points, in kernel.py and history.py, are cached on disk. Numba's cache
 looks at the file of the entry point alone, so an edit of red.py would leave a stale step; the entry points therefore
 close over `source_digest()`, which is part of the cache's key.
 
@@ -21,8 +21,8 @@ KERNEL_SOURCES = (
     "observe.py", "red.py", "scenario.py", "state.py",
 )  # fmt: skip
 OPTIONS = {"nogil": True, "error_model": "numpy"}
-kernel = numba.njit(**OPTIONS)
-cached_kernel = numba.njit(cache=True, **OPTIONS)
+compiled = numba.njit(**OPTIONS)
+cached = numba.njit(cache=True, **OPTIONS)
 
 JIT_DISABLED: bool = bool(numba.config.DISABLE_JIT)
 if JIT_DISABLED:

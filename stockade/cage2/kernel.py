@@ -13,42 +13,54 @@ from stockade.cage2 import chance, mt19937
 from stockade.cage2.actions import ACTION_KIND, N_ACTIONS, RESTORE
 from stockade.cage2.blue import blue_acts
 from stockade.cage2.green import green_acts
-from stockade.cage2.jit import cached_kernel, kernel, source_digest
+from stockade.cage2.jit import cached, compiled, source_digest
 from stockade.cage2.observe import copy_observation, forget_activity, monitor
 from stockade.cage2.red import red_acts, red_chooses
 from stockade.cage2.scenario import RESTORE_COST, SERVICE_DOWN_COST
 
 #: One row, all worlds of a batch alike: see WorldConfig.settings.
 SETTINGS = np.dtype(
-    [("red", np.int64), ("horizon", np.int64), ("green_active", np.bool_), ("leaderboard", np.bool_)], align=True
+    [
+        ("red", np.int64),
+        ("horizon", np.int64),
+        ("green_active", np.bool_),
+        ("leaderboard", np.bool_),
+        # weights of the reward's parts
+        ("hosts", np.float64),
+        ("service", np.float64),
+        ("restore", np.float64),
+    ],
+    align=True,
 )
 
 
-@kernel
+@compiled
 def step(world, ledger, action, settings):
-    """Advance one world by one action of blue."""
+    """Advance one world by one action of blue; returns the reward."""
     forget_activity(world)
     blue_acts(world, ledger, action)
     if settings.green_active:
         green_acts(world, ledger)
     red_chooses(world, ledger)
     red_acts(world, ledger, settings.leaderboard)
-    world.reward = reward(world)
+    paid = reward(world, settings)
     monitor(world)
     world.time += 1
     world.over = world.time >= settings.horizon
+    return paid
 
 
-@kernel
-def reward(world):
-    """In tenths: what red's root sessions, the stopped service and a Restore cost."""
-    cost = world.root_cost + SERVICE_DOWN_COST * world.service_down
+@compiled
+def reward(world, settings):
+    """What red's root sessions, the stopped service and a Restore cost, each times its weight."""
+    # Costs are whole tenths, so that weights of 1 give the reference's rewards to the last bit.
+    cost = settings.hosts * world.root_cost + settings.service * (SERVICE_DOWN_COST * world.service_down)
     if ACTION_KIND[world.blue_action] == RESTORE:
-        cost += RESTORE_COST
-    return -cost
+        cost += settings.restore * RESTORE_COST
+    return (0.0 - cost) / 10.0  # no minus zero
 
 
-@kernel
+@compiled
 def reset(worlds, i, ledger, initial, settings):
     """Begin an episode; the random streams go on."""
     stream = worlds[i].stream
@@ -59,7 +71,7 @@ def reset(worlds, i, ledger, initial, settings):
     chance.begin_episode(ledger)
 
 
-@kernel
+@compiled
 def ledger_of(ledgers, i):
     if ledgers is None:
         return None
@@ -69,7 +81,7 @@ def ledger_of(ledgers, i):
 def _entry_points(sources: int):
     """What Python calls. `sources` makes the cached code depend on every file it was compiled from: see jit.py."""
 
-    @cached_kernel
+    @cached
     def step_batch(worlds, ledgers, initial, settings, actions, obs, rewards, over, begin, end, autoreset):
         """Step worlds [begin, end). With `autoreset`, a world whose episode was over begins a new one instead."""
         sources  # noqa: B018
@@ -79,12 +91,11 @@ def _entry_points(sources: int):
                 rewards[i] = 0.0
                 over[i] = False
             else:
-                step(worlds[i], ledger_of(ledgers, i), actions[i], settings[0])
-                rewards[i] = worlds[i].reward / 10.0
+                rewards[i] = step(worlds[i], ledger_of(ledgers, i), actions[i], settings[0])
                 over[i] = worlds[i].over
             copy_observation(worlds[i], obs[i])
 
-    @cached_kernel
+    @cached
     def reset_batch(worlds, ledgers, initial, settings, chosen, obs, begin, end):
         """Begin an episode in the chosen worlds of [begin, end)."""
         sources  # noqa: B018
@@ -93,7 +104,7 @@ def _entry_points(sources: int):
                 reset(worlds, i, ledger_of(ledgers, i), initial, settings[0])
             copy_observation(worlds[i], obs[i])
 
-    @cached_kernel
+    @cached
     def seed_batch(worlds, ledgers, seeds, seeded, begin, end):
         """Seed the streams of those worlds of [begin, end) that are marked."""
         sources  # noqa: B018
@@ -101,7 +112,7 @@ def _entry_points(sources: int):
             if seeded[i]:
                 chance.seed(worlds[i], ledger_of(ledgers, i), seeds[i])
 
-    @cached_kernel
+    @cached
     def peek_batch(ledgers, scratch, peeks, drawn):
         """Next word of each stream, and how many it has handed out; draws nothing. `scratch` is one ledger to use."""
         sources  # noqa: B018
@@ -110,7 +121,7 @@ def _entry_points(sources: int):
             scratch[0] = ledgers[i]
             peeks[i] = mt19937.next_word(scratch[0])
 
-    @cached_kernel
+    @cached
     def first_invalid(actions):
         """Index of the first action out of range, or -1."""
         sources  # noqa: B018

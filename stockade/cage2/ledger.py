@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from stockade.cage2 import mt19937
-from stockade.cage2.jit import kernel
+from stockade.cage2.jit import compiled
 from stockade.cage2.scenario import (
     ADDRESS_ORDER,
     DECOY_RUNS_AS_ROOT,
@@ -35,7 +35,7 @@ _ADDRESSES_OF_A_SUBNET = 14
 
 
 # ---------------------------------------------------------------------------------------------------------- an episode
-@kernel
+@compiled
 def begin(ledger):
     """Draw addresses and the process ids of the starting sessions; forget the last episode."""
     draw_addresses(ledger)
@@ -59,7 +59,7 @@ def begin(ledger):
         ledger.session_pids[host, free] = draw_pid(ledger, host)
 
 
-@kernel
+@compiled
 def draw_addresses(ledger):
     """`sample` of three subnets out of 4096, then for each of them its hosts out of 14 addresses."""
     for n in range(N_SUBNETS):
@@ -79,7 +79,7 @@ def draw_addresses(ledger):
         first += SUBNET_SIZES[n]
 
 
-@kernel
+@compiled
 def restore_host(ledger, host):
     """The host is as at the start: what came later is gone, but blue's suspicions are not."""
     kept = 0
@@ -97,7 +97,7 @@ def restore_host(ledger, host):
 
 
 # ----------------------------------------------------------------------------------------------------------- processes
-@kernel
+@compiled
 def copy_process(ledger, source, target):
     ledger.process_host[target] = ledger.process_host[source]
     ledger.process_kind[target] = ledger.process_kind[source]
@@ -105,7 +105,7 @@ def copy_process(ledger, source, target):
     ledger.process_pid[target] = ledger.process_pid[source]
 
 
-@kernel
+@compiled
 def keep_processes(ledger, count):
     """Drop all but the first ones, and leave nothing of them: equal ledgers are equal bytes."""
     for k in range(count, ledger.n_processes):
@@ -114,7 +114,7 @@ def keep_processes(ledger, count):
     ledger.n_processes = count
 
 
-@kernel
+@compiled
 def pid_in_use(ledger, host, pid):
     for k in range(OWN_PROCESSES[host]):
         if OWN_PIDS[host, k] == pid:
@@ -127,7 +127,7 @@ def pid_in_use(ledger, host, pid):
     return find_process(ledger, host, pid) >= 0
 
 
-@kernel
+@compiled
 def find_process(ledger, host, pid):
     """Position of a process that came after the start, or -1."""
     for k in range(ledger.n_processes):
@@ -136,7 +136,7 @@ def find_process(ledger, host, pid):
     return -1
 
 
-@kernel
+@compiled
 def draw_pid(ledger, host):
     pid = np.int64(0)
     while pid == 0 or pid_in_use(ledger, host, pid):
@@ -144,7 +144,7 @@ def draw_pid(ledger, host):
     return pid
 
 
-@kernel
+@compiled
 def start_process(ledger, host, kind, root):
     """Append a process with a fresh id, which is returned."""
     pid = draw_pid(ledger, host)
@@ -157,7 +157,7 @@ def start_process(ledger, host, kind, root):
     return pid
 
 
-@kernel
+@compiled
 def start_decoy(ledger, host, decoy):
     """A decoy's process, and its entry among the host's services unless one of that name is there already."""
     pid = start_process(ledger, host, decoy, DECOY_RUNS_AS_ROOT[decoy])
@@ -165,14 +165,14 @@ def start_decoy(ledger, host, decoy):
         ledger.decoy_service_pid[host, decoy] = pid
 
 
-@kernel
+@compiled
 def suspect(ledger, host, pid):
     ledger.suspicious_host[ledger.n_suspicious] = host
     ledger.suspicious_pid[ledger.n_suspicious] = pid
     ledger.n_suspicious += 1
 
 
-@kernel
+@compiled
 def is_suspicious(ledger, host, pid):
     for k in range(ledger.n_suspicious):
         if ledger.suspicious_pid[k] == pid and ledger.suspicious_host[k] == host:
@@ -180,9 +180,9 @@ def is_suspicious(ledger, host, pid):
     return False
 
 
-@kernel
+@compiled
 def escalate(ledger, host, pick):
-    """The pick-th of red's sessions on a host becomes root. Returns whether Remove would have ended it till now."""
+    """The pick-th of red's sessions on a host becomes root. Returns whether Remove would have ended it until now."""
     for k in range(ledger.n_processes):
         if ledger.process_host[k] == host and ledger.process_kind[k] == SHELL:
             if pick == 0:
@@ -192,7 +192,7 @@ def escalate(ledger, host, pick):
     return False
 
 
-@kernel
+@compiled
 def kill_suspicious(ledger, host, service_has_process):
     """Remove: end what runs under a suspicious id and not as root. Returns the number of red's sessions that ended.
 
@@ -216,7 +216,7 @@ def kill_suspicious(ledger, host, service_has_process):
     return ended
 
 
-@kernel
+@compiled
 def is_service(ledger, host, pid, service_has_process):
     for decoy in range(N_DECOYS):
         if ledger.decoy_service_pid[host, decoy] == pid:
@@ -224,7 +224,7 @@ def is_service(ledger, host, pid, service_has_process):
     return host == SERVICE_HOST and service_has_process and pid == OPERATIONAL_SERVICE_PID
 
 
-@kernel
+@compiled
 def recount_decoys(ledger, world, host):
     """After Remove: a stacked decoy may be gone."""
     mask, count = 0, 0
@@ -237,9 +237,9 @@ def recount_decoys(ledger, world, host):
 
 
 # --------------------------------------------------------------------------------------------------------------- ports
-@kernel
+@compiled
 def take_ports(ledger, host, count):
-    """Take ephemeral ports of a host; a port in use is drawn once more, and then taken whatever it is."""
+    """Take ephemeral ports of a host; a port in use is drawn once more, and the second one is taken in any case."""
     for _ in range(count):
         port = mt19937.randbelow(ledger, N_PORTS, 14)
         if port_in_use(ledger, host, port):
@@ -248,6 +248,6 @@ def take_ports(ledger, host, count):
         ledger.n_ports[host] += 1
 
 
-@kernel
+@compiled
 def port_in_use(ledger, host, port):
     return (ledger.ports[host, port >> 6] >> np.uint64(port & 63)) & np.uint64(1) != np.uint64(0)

@@ -1,6 +1,6 @@
 """CPython's `random.Random` inside the kernel: the same words, and the same use of them, seed for seed.
 
-Works on the ledger's `mt`, `words`, `next` and `blocks`. Words are tempered a block of 624 at a time. Arithmetic is
+Works on the ledger's `mt`, `words`, `next` and `blocks`. Words are tempered in blocks of 624. Arithmetic is
 in int64, where products of a 32-bit word and the constants below still fit.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stockade.cage2.jit import kernel
+from stockade.cage2.jit import compiled
 from stockade.cage2.state import MT_WORDS
 
 _MASK = 0xFFFFFFFF
@@ -26,7 +26,7 @@ def _genrand_state(seed: int) -> np.ndarray:
 _START = _genrand_state(19650218)
 
 
-@kernel
+@compiled
 def seed(ledger, value):
     """As `random.seed(value)`; `value` is a uint64."""
     low, high = np.int64(value & np.uint64(_MASK)), np.int64(value >> np.uint64(32))
@@ -56,13 +56,13 @@ def seed(ledger, value):
     ledger.blocks = -1
 
 
-@kernel
+@compiled
 def _twist(here, after, ahead):
     mixed = (np.int64(here) & _UPPER) | (np.int64(after) & _LOWER)
     return np.int64(ahead) ^ (mixed >> 1) ^ ((mixed & 1) * _MATRIX)
 
 
-@kernel
+@compiled
 def refill(ledger):
     """Make the next 624 words."""
     mt, words = ledger.mt, ledger.words
@@ -82,7 +82,7 @@ def refill(ledger):
     ledger.blocks += 1
 
 
-@kernel
+@compiled
 def next_word(ledger):
     """32 random bits, as int64."""
     if ledger.next == MT_WORDS:
@@ -92,13 +92,13 @@ def next_word(ledger):
     return word
 
 
-@kernel
+@compiled
 def words_drawn(ledger):
     """How many words the stream has handed out since it was seeded."""
     return ledger.blocks * MT_WORDS + ledger.next
 
 
-@kernel
+@compiled
 def randbelow(ledger, n, bits):
     """A number below n, as CPython draws it: `bits` is n.bit_length(), and what does not fit is drawn again."""
     value = next_word(ledger) >> (32 - bits)
@@ -107,7 +107,7 @@ def randbelow(ledger, n, bits):
     return value
 
 
-@kernel
+@compiled
 def random(ledger):
     """As `random.random()`: 53 bits out of two words."""
     high = next_word(ledger) >> 5
@@ -115,7 +115,7 @@ def random(ledger):
     return (high * 67108864.0 + low) * (1.0 / 9007199254740992.0)
 
 
-@kernel
+@compiled
 def shuffle(ledger, items):
     """As `random.shuffle(list(range(len(items))))`, into `items`."""
     n = len(items)

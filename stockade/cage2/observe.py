@@ -1,4 +1,4 @@
-"""What blue sees: 4 bits a host, two for activity in this step, two for what blue believes of the host.
+"""What blue sees: 4 bits per host, two for activity in this step, two for what blue believes of the host.
 
 activity     00 none, 10 scan, 11 exploit
 compromised  00 no, 10 unsure, 01 user, 11 privileged
@@ -12,7 +12,7 @@ import sys
 
 import numpy as np
 
-from stockade.cage2.jit import kernel
+from stockade.cage2.jit import compiled
 from stockade.cage2.scenario import BIT_COUNT, N_HOSTS, NOBODY
 
 assert sys.byteorder == "little", "observations are laid out for little-endian machines"
@@ -26,25 +26,25 @@ _BELIEF_WORD = np.array([0x00000000, 0x00010000, 0x01000000, 0x01010000], np.int
 SHELL_PORT = 1 << 12
 
 
-@kernel
+@compiled
 def suspects(world, host):
     """Does blue believe anything but "no" of a host?"""
     return world.obs[host] & _BELIEF_BYTES != 0
 
 
-@kernel
+@compiled
 def believe(world, host, level):
     world.obs[host] = (world.obs[host] & _ACTIVITY_BYTES) | _BELIEF_WORD[level]
 
 
-@kernel
+@compiled
 def forget_activity(world):
     """Clear the activity of the step before. Where there was none, NOBODY is the index of the spare word."""
     world.obs[world.green_target] &= _BELIEF_BYTES
     world.obs[world.red_contact] &= _BELIEF_BYTES
 
 
-@kernel
+@compiled
 def monitor(world):
     """The automatic Monitor at the end of a step, then what Analyse found."""
     if world.green_target != NOBODY:
@@ -55,7 +55,7 @@ def monitor(world):
         believe(world, world.analysed, PRIVILEGED)
 
 
-@kernel
+@compiled
 def notice(world, host):
     activity = classify(world, host)
     word = (world.obs[host] & _BELIEF_BYTES) | _ACTIVITY_WORD[activity]
@@ -64,7 +64,7 @@ def notice(world, host):
         believe(world, host, USER_LEVEL)
 
 
-@kernel
+@compiled
 def classify(world, host):
     """What the connections to a host look like.
 
@@ -89,7 +89,7 @@ def classify(world, host):
     return NONE if own_decoy else SCAN
 
 
-@kernel
+@compiled
 def copy_observation(world, out):
     """Into a row of 13 words, which are 52 bytes to everybody else."""
     for host in range(N_HOSTS):

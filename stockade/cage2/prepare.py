@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from stockade.cage2 import kernel
+from stockade.cage2.history import MEMORY, MEMORY_SIZE, recall_batch, remember_batch
 from stockade.cage2.jit import JIT_DISABLED, as_records, source_digest
-from stockade.cage2.memory import MEMORY, MEMORY_SIZE, recall_batch, remember_batch
 from stockade.cage2.observe import observation_words
 from stockade.cage2.state import INITIAL, OBS_SIZE, WORLD
 

@@ -17,7 +17,7 @@ from stockade.cage2.actions import (
     TRUE,
     UNKNOWN,
 )
-from stockade.cage2.jit import kernel
+from stockade.cage2.jit import compiled
 from stockade.cage2.network import bit, listeners, open_ports, update_access
 from stockade.cage2.observe import SHELL_PORT
 from stockade.cage2.scenario import (
@@ -56,7 +56,7 @@ SHELL_FILE, ESCALATION_FILE = 1, 2
 
 
 # ------------------------------------------------------------------------------------------------------ choosing
-@kernel
+@compiled
 def red_chooses(world, ledger):
     """Set red_type and red_target; how the last action went is still in red_success."""
     if world.red == BLINE:
@@ -67,7 +67,7 @@ def red_chooses(world, ledger):
         plan(world, RED_SLEEP, NOBODY)
 
 
-@kernel
+@compiled
 def plan(world, kind, target):
     world.red_type = kind
     world.red_target = target
@@ -102,7 +102,7 @@ def _bline_targets() -> np.ndarray:
 BLINE_TARGETS = _bline_targets()
 
 
-@kernel
+@compiled
 def bline_chooses(world, ledger):
     """One step on after a success, back after a failure. Targets stay the same for the whole episode."""
     step = np.int64(BLINE_NEXT[world.red_success, world.bline_step])
@@ -117,7 +117,7 @@ def bline_chooses(world, ledger):
     plan(world, BLINE_TYPES[step], BLINE_TARGETS[world.bline_entry, step])
 
 
-@kernel
+@compiled
 def meander_chooses(world, ledger):
     """Impact if it can; else the first of: scan a subnet, scan a host, escalate on a host, exploit a host."""
     meander_learns(world)
@@ -156,7 +156,7 @@ def meander_chooses(world, ledger):
     return plan(world, RED_SLEEP, NOBODY)
 
 
-@kernel
+@compiled
 def meander_learns(world):
     """Take in how the last exploit or escalation went."""
     failed = world.red_success != TRUE
@@ -181,7 +181,7 @@ def meander_learns(world):
 
 
 # -------------------------------------------------------------------------------------------------------- acting
-@kernel
+@compiled
 def red_acts(world, ledger, leaderboard):
     """Carry out what red chose."""
     kind, target = world.red_type, world.red_target
@@ -204,7 +204,7 @@ def red_acts(world, ledger, leaderboard):
     world.red_success = success
 
 
-@kernel
+@compiled
 def can_reach(world, subnet):
     """The Operational subnet is behind the Enterprise hosts: red needs a session on one of them."""
     if subnet != OPERATIONAL:
@@ -215,7 +215,7 @@ def can_reach(world, subnet):
     return False
 
 
-@kernel
+@compiled
 def discover_systems(world, subnet):
     """Learn the addresses of a subnet."""
     if not can_reach(world, subnet):
@@ -225,7 +225,7 @@ def discover_systems(world, subnet):
     return TRUE
 
 
-@kernel
+@compiled
 def discover_services(world, ledger, host, leaderboard):
     """Scan a host's ports and remember them: instead of the last scan's, or under `leaderboard` beside them.
 
@@ -243,7 +243,7 @@ def discover_services(world, ledger, host, leaderboard):
     return TRUE
 
 
-@kernel
+@compiled
 def escalate(world, ledger, host):
     """Make a session root, and look around: own address and subnet, and perhaps the next host's address."""
     if world.red_sessions[host] == 0:
@@ -262,7 +262,7 @@ def escalate(world, ledger, host):
     return TRUE
 
 
-@kernel
+@compiled
 def impact(world, ledger, host):
     """Stop the operational service. After its host was restored there is no process left to stop."""
     if world.red_sessions[host] == 0:
@@ -279,7 +279,7 @@ def impact(world, ledger, host):
     return TRUE
 
 
-@kernel
+@compiled
 def exploit(world, ledger, host, leaderboard):
     """Attack a port that red remembers. The host's own service answers before any decoy.
 
@@ -310,7 +310,7 @@ def exploit(world, ledger, host, leaderboard):
     return open_shell(world, ledger, host, answer == ROOT_SHELL)
 
 
-@kernel
+@compiled
 def guess_passwords(world, ledger, host, answer):
     """SSH: loud even where it fails, and a session that Remove does not find."""
     world.red_connections = SSH_CONNECTIONS
@@ -323,7 +323,7 @@ def guess_passwords(world, ledger, host, answer):
     return TRUE
 
 
-@kernel
+@compiled
 def open_shell(world, ledger, host, root):
     """A reverse shell: leaves a file, and a connection that blue sees nearly always."""
     world.files[host] |= SHELL_FILE
@@ -336,7 +336,7 @@ def open_shell(world, ledger, host, root):
     return TRUE
 
 
-@kernel
+@compiled
 def add_session(world, host, root, removable):
     world.red_sessions[host] += 1
     world.red_root_sessions[host] += root

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from stockade.cage2.info import WorldInfo
 from stockade.cage2.scenario import HOSTS, N_HOSTS, SUBNET_OF, SUBNETS
 from stockade.cage2.truth import ACCESS_NAMES, TrueState
+from stockade.text import Table
 
 _ACTIVITY = {(0, 0): "None", (1, 0): "Scan", (1, 1): "Exploit"}
 _COMPROMISED = {(0, 0): "No", (1, 0): "Unknown", (0, 1): "User", (1, 1): "Privileged"}
@@ -18,16 +20,6 @@ def addresses(ledger: np.void | None) -> list[str]:
     numbers = [10 << 24 | 16 * int(ledger["subnet_number"][SUBNET_OF[h]]) + int(ledger["host_number"][h])
                for h in range(N_HOSTS)]  # fmt: skip
     return [".".join(str(number >> shift & 255) for shift in (24, 16, 8, 0)) for number in numbers]
-
-
-def _table(title: str, header: list[str], rows: list[list[str]]) -> str:
-    widths = [max(len(row[c]) for row in (header, *rows)) for c in range(len(header))]
-    line = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
-
-    def text(row: list[str]) -> str:
-        return "|" + "|".join(f" {cell:<{width}} " for cell, width in zip(row, widths, strict=True)) + "|"
-
-    return "\n".join([title, line, text(header), line, *map(text, rows), line])
 
 
 def render_world(worlds: np.ndarray, ledgers: np.ndarray | None, i: int) -> str:
@@ -47,16 +39,20 @@ def render_world(worlds: np.ndarray, ledgers: np.ndarray | None, i: int) -> str:
         decoys = " ".join(name.removeprefix("Decoy") for name in facts["decoys"])
         known, scanned = str("address" in facts["red_knows"]), str(bool(facts["ports_red_remembers"]))
         true.append([*places[h], known, scanned, access, decoys, " ".join(facts["files"])])
+    parts = WorldInfo(worlds[i : i + 1]).read()
+    reward = sum(parts[f"reward_{part}"] for part in ("hosts", "service", "restore"))
     happened = (
         f"step {truth['time']}: blue {truth['blue_action']} ({truth['blue_success']}), "
         f"red {truth['red_action']} ({truth['red_success']}), service {truth['operational_service']}, "
-        f"reward {world['reward'] / 10:.1f}"
+        f"reward {reward:.1f}"
     )
     where = ["Subnet", "IP Address", "Hostname"]
     return "\n".join(
         [
             happened,
-            _table("What blue believes", [*where, "Activity", "Compromised"], believed),
-            _table("What is true", [*where, "Known", "Scanned", "Access", "Decoys", "Files"], true),
+            "What blue believes",
+            Table([*where, "Activity", "Compromised"], believed).markdown(),
+            "What is true",
+            Table([*where, "Known", "Scanned", "Access", "Decoys", "Files"], true).markdown(),
         ]
     )

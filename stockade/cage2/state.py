@@ -28,7 +28,7 @@ OBS_SIZE = 4 * N_HOSTS
 WORLD = np.dtype(
     [
         ("stream", np.uint64),  # the fast random stream
-        # what blue sees: a word a host, see observe.py; the last one takes what is shown nowhere
+        # what blue sees: one word per host, see observe.py; the last one takes what is shown nowhere
         ("obs", np.int32, N_HOSTS + 1),
         # the hosts
         ("red_access", np.uint8, N_HOSTS),  # 0 none, 1 user, 2 root or SYSTEM
@@ -39,7 +39,7 @@ WORLD = np.dtype(
         ("red_root_sessions", np.uint16, N_HOSTS),
         ("red_removable", np.uint16, N_HOSTS),  # user-level sessions that Remove would end
         ("restored", np.int32),  # mask of hosts restored in this episode
-        ("root_cost", np.int32),  # tenths that red's root sessions cost a step
+        ("root_cost", np.int32),  # tenths that red's root sessions cost per step
         # the operational service
         ("service_down", np.uint8),
         ("service_active", np.uint8),
@@ -79,7 +79,6 @@ WORLD = np.dtype(
         ("red_contact", np.int8),  # host that red made connections to, how many, to which ports
         ("red_connections", np.int16),
         ("red_touched", np.int16),
-        ("reward", np.int32),  # tenths
         # the episode
         ("time", np.int32),
         ("over", np.uint8),
@@ -141,11 +140,11 @@ def ledger_dtype(horizon: int) -> np.dtype:
             ("process_pid", np.int32, 2 * steps),
             ("decoy_service_pid", np.int32, (N_HOSTS, N_DECOYS)),  # 0: no such service
             ("service_process", np.uint8),  # the operational service's process runs
-            # process ids that blue suspects, for ever
+            # process ids that blue suspects, until the episode ends
             ("n_suspicious", np.int32),
             ("suspicious_host", np.int8, steps),
             ("suspicious_pid", np.int32, steps),
-            # ephemeral ports in use: a bit a port, and how many were taken
+            # ephemeral ports in use: one bit per port, and how many were taken
             ("ports", np.uint64, (N_HOSTS, PORT_WORDS)),
             ("n_ports", np.int32, N_HOSTS),
         ],

@@ -18,7 +18,7 @@ RED_NAMES = {SLEEPING: "sleep", BLINE: "bline", MEANDER: "meander"}
 
 @dataclass(frozen=True)
 class TrueState:
-    """What is really the case, shapes for n worlds (a single environment's has no leading n).
+    """The true state, with shapes for n worlds (a single environment's has no leading n).
 
     On the native backend the arrays are live and read-only: they follow the worlds as these are stepped; `copy()`
     keeps a moment.

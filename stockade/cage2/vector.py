@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from stockade.cage2.actions import ACTION_MASK, N_ACTIONS
 from stockade.cage2.batch import Batch
 from stockade.cage2.checks import check_actions, check_obs_dtype, check_render_mode
-from stockade.cage2.config import WorldConfig
+from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights, WorldConfig
 from stockade.cage2.info import worlds_info
 from stockade.cage2.render import render_world
 from stockade.cage2.seeds import SeedLike, read_seeds
@@ -58,7 +58,7 @@ class NativeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
     Args:
         num_envs: number of worlds; a million is fine.
-        red, horizon, rules, chance, green, obs: as in WorldConfig.
+        red, horizon, rules, chance, green, obs, reward: as in WorldConfig.
         autoreset_mode: `next_step` (the step after the last one resets and ignores the action), `same_step` (the last
             step returns the new episode's observation and `final_obs`, `final_info`), `disabled` (call
             `reset(options={"reset_mask": mask})`).
@@ -80,6 +80,7 @@ class NativeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         green: str = "sleep",
         *,
         obs: str = "bits",
+        reward: RewardWeights = CHALLENGE_REWARD,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         obs_dtype: Any = np.uint8,
         copy: bool = True,
@@ -88,7 +89,7 @@ class NativeVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         threads: int | None = None,
         render_mode: str | None = None,
     ) -> None:
-        self.config = WorldConfig(red, horizon, rules, chance, green, obs)
+        self.config = WorldConfig(red, horizon, rules, chance, green, obs, reward)
         self.autoreset_mode = autoreset_mode_of(autoreset_mode)
         self.metadata = {"render_modes": ["ansi"], "render_fps": 4, "autoreset_mode": self.autoreset_mode}
         self.render_mode = check_render_mode(render_mode)

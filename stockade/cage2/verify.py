@@ -9,11 +9,12 @@ import json
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import tyro
 
 from stockade.cage2.actions import ACTION_NAMES, N_ACTIONS
 from stockade.cage2.batch import Batch
@@ -22,6 +23,7 @@ from stockade.cage2.scenario import HOSTS, N_HOSTS
 from stockade.cage2.seeds import LARGEST_SEED, read_seeds
 from stockade.cage2.state import OBS_SIZE
 from stockade.errors import InputError
+from stockade.files import JsonFile, json_output
 
 GREEN_AGENTS = {"SleepAgent": "sleep", "GreenAgent": "active"}
 #: Arrays of the trace that are known after the reset and after each step: (episodes, steps + 1, ...).
@@ -40,14 +42,14 @@ PER_HOST_FIELDS = (
 INPUT_FIELDS = ("seed", "blue_action", "valid_steps", "meta")
 
 
-#: What NumPy raises for files that are no traces.
+#: What NumPy raises for files that are not traces.
 _UNREADABLE = (
     OSError, ValueError, EOFError, KeyError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 
 
 class TraceError(InputError):
-    """A file that is no trace, is damaged, or lacks a field."""
+    """A file that is not a trace, is damaged, or lacks a field."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ def load_trace(path: Path) -> Trace:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except _UNREADABLE as error:
-        raise TraceError(f"{path}: cannot be read as a trace, it may be truncated or no .npz file ({error})") from error
+        raise TraceError(f"{path}: cannot be read as a trace, it may be truncated or not .npz ({error})") from error
     missing = [name for name in (*INPUT_FIELDS, *STATE_FIELDS, *STEP_FIELDS) if name not in arrays]
     if missing:
         raise TraceError(f"{path}: lacks the field{'s' * (len(missing) > 1)} {', '.join(missing)}")
@@ -149,7 +151,7 @@ def _check_shapes(path: Path, arrays: dict[str, np.ndarray]) -> None:
     for name, largest in (("blue_action", N_ACTIONS - 1), ("valid_steps", steps), ("seed", LARGEST_SEED)):
         values = arrays[name]
         if values.dtype.kind not in "iu" or values.min() < 0 or int(values.max()) > largest:
-            raise TraceError(f"{path}: {name} holds values that are no whole numbers from 0 to {largest}")
+            raise TraceError(f"{path}: {name} holds values that are not whole numbers from 0 to {largest}")
 
 
 def _config_of(path: Path, arrays: dict[str, np.ndarray]) -> WorldConfig:
@@ -245,3 +247,32 @@ def _explain(trace: Trace, step: int, field: str, expected: np.ndarray, got: np.
     action = "" if step < 0 else ACTION_NAMES[trace.arrays["blue_action"][episode, step]]
     seed = int(trace.arrays["seed"][episode])
     return Mismatch(trace.name, episode, seed, step, where, want.item(), have.item(), action)
+
+
+@dataclass(frozen=True)
+class Verify:
+    """Compare the simulator with recorded episodes of CybORG: everything, after every step."""
+
+    paths: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="PATHS", help_behavior_hint="")]
+    """Trace files (.npz), or folders with such files."""
+    json: JsonFile = None
+    """Write the result to this file too; - is standard output."""
+
+    def run(self) -> int:
+        """Print one line per file; exit code 1 if anything differs."""
+        with json_output(self.json) as write:
+            files = find_traces(self.paths)
+            width = max(len(path.name) for path in files)
+            reports = []
+            for path in files:
+                report = verify_file(path)
+                reports.append(report)
+                verdict = f"{report.mismatches} mismatches" if report.mismatches else "equal"
+                print(f"{report.file:<{width}}  {report.steps:>6} steps  {verdict}", flush=True)
+            steps, mismatches = (sum(getattr(r, what) for r in reports) for what in ("steps", "mismatches"))
+            first = next((report.first for report in reports if report.first), None)
+            if first:
+                print(first)
+            write({"steps": steps, "mismatches": mismatches, "files": [asdict(r) for r in reports]})
+            print(f"{steps} steps, {len(files)} files, {mismatches} mismatches")
+        return 1 if mismatches else 0

@@ -3,83 +3,156 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stockade.baselines import BASELINES, BluePolicy, make_baseline
-from stockade.errors import InputError
-from stockade.learn.config import needs_training_packages
-from stockade.learn.mixture import told_of
+from stockade.baselines import BASELINES, Defender, make_baseline
+from stockade.cage2.actions import N_ACTIONS
+from stockade.errors import InputError, did_you_mean, missing_package
+from stockade.learn.files import SHIPPED, builtin_names, shipped_names
+from stockade.learn.mixture import rules_context
 
 if TYPE_CHECKING:
     from stockade.learn.checkpoint import Checkpoint
     from stockade.learn.policy import Policy
 
-#: Policies in the package: `<name>-<rules>.json` and its arrays, checkpoints like any other.
-SHIPPED = Path(__file__).parent / "weights"
+#: `builtin:NAME` is always the baseline or shipped policy, never a run.
+BUILTIN = "builtin:"
 
 
-class Agent:
-    """A trained policy at play.
+class Agent(Defender):
+    """A trained policy at play. It never changes Torch's global number of threads.
 
     Args:
         policy: the network.
         obs: what it sees, `bits` or `memory`.
-        greedy: always take the likeliest action instead of drawing one.
-        told: what it is told beside the observation, the same at every step, for instance the order of a workflow.
+        greedy: `act` takes the likeliest action instead of a sampled one.
+        context: bits that follow every observation, for instance the order of a workflow.
         card: what else was saved with it.
+        name: of the run or file.
+        reward_scale: what rewards were multiplied by in training; `value` divides by it.
     """
 
     def __init__(
-        self, policy: Policy, obs: str, greedy: bool = False, told: np.ndarray | None = None,
-        card: dict[str, Any] | None = None,
+        self, policy: Policy, obs: str, greedy: bool = True, context: np.ndarray | None = None,
+        card: dict[str, Any] | None = None, name: str = "agent", reward_scale: float = 1.0,
     ) -> None:  # fmt: skip
-        self.policy, self.obs, self.greedy, self.told, self.card = policy, obs, greedy, told, card or {}
+        self.policy, self.context = policy, np.zeros(0, np.uint8) if context is None else context
+        self._reward_scale = reward_scale
+        super().__init__(name, obs, policy.architecture.n_inputs - len(self.context), greedy, card)
 
-    def act(self, observations: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-        """(n,) int64 for (n, size) observations."""
-        if self.told is not None:
-            observations = np.hstack([observations, np.tile(self.told, (len(observations), 1))])
-        return self.policy.act(observations, None if self.greedy else generator)
+    def __repr__(self) -> str:
+        """What it is and what it expects."""
+        arch = self.policy.architecture
+        episodes = self.card.get("episodes", self.card.get("trained", {}).get("episodes"))
+        parts = [
+            f"obs={self.obs!r} ({self._size} values)",
+            f"context of {len(self.context)} bits" if len(self.context) else "",
+            f"{len(arch.actions)} actions",
+            f"hidden layers {' x '.join(map(str, arch.hidden))}",
+            "greedy" if self.greedy else "samples its actions",
+            f"trained for {episodes:,} episodes" if episodes else "",
+        ]
+        return f"<Agent {self.name}: {', '.join(filter(None, parts))}>"
+
+    def probabilities(self, observation: np.ndarray) -> np.ndarray:
+        """Probability of each of the 145 actions: (145,) or (n, 145) float64; 0 for those it never takes."""
+        batch, single = self._batch(observation)
+        logits, _ = self._forward(batch)
+        weights = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
+        out = np.zeros((len(batch), N_ACTIONS))
+        out[:, self.policy.actions] = weights / weights.sum(axis=1, keepdims=True)
+        return out[0] if single else out
+
+    def value(self, observation: np.ndarray) -> Any:
+        """Expected discounted return from here on, in units of the reward: a float, or (n,) float64."""
+        batch, single = self._batch(observation)
+        values = self._forward(batch)[1].astype(np.float64) / self._reward_scale
+        return float(values[0]) if single else values
+
+    def _choose(self, batch: np.ndarray, generator: np.random.Generator | None) -> np.ndarray:
+        with one_torch_thread():
+            return self.policy.act(self._inputs(batch), generator)
+
+    def _forward(self, batch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        with one_torch_thread():
+            return self.policy.evaluate(self._inputs(batch))
+
+    def _inputs(self, batch: np.ndarray) -> np.ndarray:
+        """Observations with the context: (n, inputs of the network)."""
+        if not len(self.context):
+            return batch
+        return np.hstack([batch, np.broadcast_to(self.context, (len(batch), len(self.context)))])
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """Products as small as ours are slower on several threads; the caller's setting is given back."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def load(
-    name: str, runs: Path = Path("runs"), *, greedy: bool = False, last: bool = False, rules: str = "current"
-) -> BluePolicy:
+    name: str | Path, runs: Path | str = "runs", *, greedy: bool = True, last: bool = False, rules: str = "current"
+) -> Defender:
     """A policy that can be played on any backend.
 
     Args:
-        name: a baseline (`sleep`, `random`, `react-remove`, `react-restore`, `greedy`), a shipped policy, the name of a
-            training run or of a search (whose best policy is taken), its folder, or a policy's file in a search.
+        name: a baseline (`sleep`, `random`, `react-remove`, `react-restore`, `greedy`), a shipped policy (`champion`),
+            the name of a training run or of a search (whose best policy is taken), its folder, or a policy's file.
+            `builtin:NAME` is never a run.
         runs: folder of all runs.
-        greedy: play the likeliest action; for trained policies only. Some say of themselves that they do.
+        greedy: `act` takes the likeliest action; otherwise it samples. For trained policies only.
         last: take a run's last checkpoint instead of its best.
-        rules: rule set that it will play by: `champion` is a policy for each, others may be told which it is.
-    """
-    if name == "react" or name in BASELINES:
-        return make_baseline(name)
-    try:
-        import torch
+        rules: rule set that it will play by: `champion` has one policy for each, others get it as context.
 
+    Raises:
+        InputError: nothing, or more than one thing, has this name; or it cannot be used.
+    """
+    name, runs = str(name), Path(runs)
+    builtin = name.removeprefix(BUILTIN)
+    if builtin in builtin_names():
+        if builtin == name and _is_run(runs / name):
+            raise InputError(f"{name!r} is both a policy of the package and a run: use {runs / name} for the run, "
+                             f"{BUILTIN}{name} for the policy of the package")  # fmt: skip
+        if builtin not in shipped_names():
+            return make_baseline(builtin)
+    elif builtin != name:
+        raise InputError(f"no policy of the package is called {builtin!r}; these are: {', '.join(builtin_names())}")
+    try:
         from stockade.learn.checkpoint import load as load_checkpoint
         from stockade.learn.policy import Architecture, Policy
     except ModuleNotFoundError as error:
-        raise needs_training_packages(error) from error
+        raise missing_package(error) from error
 
-    if (SHIPPED / f"{name}-{rules}.json").exists():
-        checkpoint = load_checkpoint(SHIPPED / f"{name}-{rules}")
-    else:
-        checkpoint = _find(name, runs, last)
-    torch.set_num_threads(1)  # products as small as these are slower on several
-    policy = Policy(Architecture.from_json(checkpoint.rest["architecture"]))
-    prefix = "policy."
-    policy.load_weights({k.removeprefix(prefix): v for k, v in checkpoint.arrays.items() if k.startswith(prefix)})
+    shipped = SHIPPED / f"{builtin}-{rules}"
+    checkpoint = load_checkpoint(shipped) if builtin in shipped_names() else _find(name, runs, last)
     rest = checkpoint.rest
-    words = told_of(rules) if rest.get("told_rules") else rest.get("told")
-    told = None if words is None else np.array(words, np.uint8)
-    return Agent(policy, rest["obs"], greedy or rest.get("greedy", False), told, rest)
+    policy = Policy(Architecture.from_json(rest["architecture"]))
+    policy.load_weights(checkpoint.arrays, prefix="policy.")
+    bits = rules_context(rules) if _entry(rest, "context_rules", "told_rules") else _entry(rest, "context", "told")
+    context = None if bits is None else np.array(bits, np.uint8)
+    scale = rest.get("trained", {}).get("settings", {}).get("ppo", {}).get("reward_scale", 0.1)
+    return Agent(policy, rest["obs"], greedy, context, rest, name, rest.get("reward_scale", scale))
+
+
+def _entry(rest: dict[str, Any], name: str, old_name: str) -> Any:
+    """What a checkpoint says; version 0.1.0 wrote it by another name."""
+    return rest.get(name, rest.get(old_name))
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / "checkpoints").is_dir() or (folder / "summary.json").exists()
 
 
 def _find(name: str, runs: Path, last: bool) -> Checkpoint:
@@ -99,6 +172,7 @@ def _find(name: str, runs: Path, last: bool) -> Checkpoint:
             return load_checkpoint((folder / best["policy"]).with_suffix(""))
         if folder.suffix == ".json" and folder.is_file():
             return load_checkpoint(folder.with_suffix(""))
-    shipped = sorted({path.stem.rsplit("-", 1)[0] for path in SHIPPED.glob("*.json")})
-    raise InputError(f"{name!r} is neither a baseline nor shipped ({', '.join([*BASELINES, *shipped])}), nor a run or "
-                     f"search in {runs}, nor the folder of one, nor the file of a policy")  # fmt: skip
+    runs_there = [path.name for path in runs.iterdir() if _is_run(path)] if runs.is_dir() else []
+    near = did_you_mean(name, [*builtin_names(), *runs_there])
+    raise InputError(f"{name!r} is neither a baseline nor shipped ({', '.join([*BASELINES, *shipped_names()])}), nor "
+                     f"a run or search in {runs}, nor the folder of one, nor the file of a policy.{near}")  # fmt: skip

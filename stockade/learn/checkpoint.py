@@ -77,9 +77,11 @@ def load(path: Path) -> Checkpoint:
         checksum = head.pop("checksum")
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise CheckpointError(f"{where} cannot be read as a checkpoint: {error}") from error
-    if head.get("format") != FORMAT or head.get("version") != VERSION:
-        found = f"{head.get('format')} {head.get('version')}"
-        raise CheckpointError(f"{where} is of another kind or version: {found} instead of {FORMAT} {VERSION}")
+    if head.get("format") != FORMAT:
+        raise CheckpointError(f"{where} is no checkpoint: it says {head.get('format')!r}, not {FORMAT!r}")
+    if head.get("version") != VERSION:
+        raise CheckpointError(f"{where} has version {head.get('version')} of the checkpoint format; this package reads "
+                              f"version {VERSION}: use the version of stockade that wrote it")  # fmt: skip
     if checksum != _checksum(head):
         raise CheckpointError(f"{where} was altered: its checksum does not fit")
     arrays = where.with_name(Path(head["arrays"]).name)

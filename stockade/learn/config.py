@@ -2,143 +2,165 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
-from stockade.errors import InputError
+from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights
+from stockade.errors import InputError, SettingError, missing_package
+
+#: For flags without a default: tyro would show `(default: None)`.
+OPTIONAL = tyro.conf.arg(help_behavior_hint="")
+#: Settings that version 0.1.0 wrote into config.json by another name.
+RENAMED = {"red_agent": "red", "max_steps": "horizon"}
 
 
 @dataclass(frozen=True)
 class PPOConfig:
-    """Proximal policy optimisation. The defaults are for CAGE 2; see docs/training.md."""
+    """Proximal policy optimisation. The defaults suit CAGE 2; see docs/training.md."""
 
     update_steps: int = 100
-    """Steps that each environment makes between two updates."""
+    """Steps of each environment between two updates."""
     epochs: int = 4
-    """Times that an update goes over its steps."""
+    """Passes of an update over its steps."""
     minibatch_size: int = 2560
-    """Steps of one gradient, about: the steps of an update are split evenly."""
+    """Steps per gradient, about: the steps of an update are split evenly."""
     learning_rate: float = 1e-3
-    """Of Adam, at the start."""
+    """Learning rate of Adam at the start."""
     final_learning_rate: float = 0.0
-    """At the end; it changes linearly with the episodes played."""
+    """Learning rate at the end; it changes linearly with the episodes played."""
     entropy_weight: float = 0.01
     """Weight of the entropy bonus at the start."""
     final_entropy_weight: float = 0.0
-    """At the end; it changes linearly with the episodes played."""
+    """Weight of the entropy bonus at the end; it changes linearly with the episodes played."""
     gamma: float = 0.99
-    """Discount a step, at the start."""
-    final_gamma: float | None = None
-    """At the end; it changes linearly with the episodes played. Default: the same as at the start."""
+    """Discount per step at the start."""
+    final_gamma: Annotated[float | None, OPTIONAL] = None
+    """Discount at the end; it changes linearly with the episodes played. Default: the same as at the start."""
     gae_lambda: float = 0.95
-    """Weight of longer advantage estimates."""
+    """Weight of longer advantage estimates (GAE)."""
     clip: float = 0.2
-    """How far a probability may move, relatively, before it earns nothing more."""
+    """Relative change of a probability beyond which it earns nothing more."""
     value_clip: float = 0.0
-    """How far a value may move in an update; 0 does not clip."""
+    """Largest change of a value in an update; 0 does not clip."""
     value_weight: float = 0.5
     """Weight of the value loss."""
     max_grad_norm: float = 0.5
     """Gradients that are longer are shortened to this."""
     target_kl: float = 0.0
-    """An update ends early once its KL divergence is half as large again; 0 never ends early."""
+    """An update ends early once its KL divergence exceeds 1.5 times this; 0 never ends early."""
     normalise_advantages: bool = True
     """Give the advantages of an update mean 0 and standard deviation 1."""
     reward_scale: float = 0.1
     """Rewards are multiplied by this before they are learned from."""
+    # What follows a truncated episode: the value of its last observation (`bootstrap`), or nothing (`terminal`).
+    # With `auto` it is `terminal` if the agent sees how many steps remain, since then the end is part of the state.
     time_limit: Literal["auto", "bootstrap", "terminal"] = "auto"
-    """What a truncated episode goes on with: the value of its last observation, or nothing. `auto` is `terminal` if the
-    agent sees how many steps are left, since then the end is part of the state, else `bootstrap`."""
     hidden: tuple[int, ...] = (64, 64)
     """Sizes of the hidden layers."""
     activation: Literal["relu", "tanh"] = "relu"
-    """Between layers. tanh takes ten times as long as relu."""
+    """Activation between layers. tanh takes ten times as long as relu."""
     shared: bool = False
     """One body for actor and critic instead of one each."""
     shards: int = 2
     """Parts that each minibatch (and the native environments) are cut into. Results depend on it."""
-    threads: int | None = None
-    """Threads that work on the shards; results do not depend on it. Default: one a shard, if there are the cores."""
+    threads: Annotated[int | None, OPTIONAL] = None
+    """Threads that work on the shards; results do not depend on it. Default: one per shard, up to the cores."""
 
     def __post_init__(self) -> None:
         """Refuse what could not work, before any work."""
         for name in ("update_steps", "epochs", "minibatch_size", "shards"):
-            _check(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+            require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
         for name in ("learning_rate", "max_grad_norm", "reward_scale", "clip"):
-            _check(getattr(self, name) > 0, name, getattr(self, name), "more than 0")
+            require(getattr(self, name) > 0, name, getattr(self, name), "must be more than 0")
         for name in ("gamma", "gae_lambda"):
-            _check(0 <= getattr(self, name) <= 1, name, getattr(self, name), "from 0 to 1")
-        _check(self.final_gamma is None or 0 <= self.final_gamma <= 1, "final_gamma", self.final_gamma, "from 0 to 1")
-        _check(len(self.hidden) >= 1 and min(self.hidden) >= 1, "hidden", self.hidden, "one or more sizes")
-        _check(self.threads is None or self.threads >= 1, "threads", self.threads, "at least 1")
+            require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "must be from 0 to 1")
+        require(
+            self.final_gamma is None or 0 <= self.final_gamma <= 1,
+            "final_gamma",
+            self.final_gamma,
+            "must be from 0 to 1",
+        )
+        require(
+            len(self.hidden) >= 1 and min(self.hidden) >= 1,
+            "hidden",
+            self.hidden,
+            "must be one or more sizes of at least 1",
+        )
+        require(self.threads is None or self.threads >= 1, "threads", self.threads, "must be at least 1")
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Train a PPO agent; everything about the run goes to runs/NAME."""
+    """Train a PPO agent that defends the network. Settings, metrics and checkpoints go to runs/NAME."""
 
-    preset: Literal["champion"] | None = None
-    """Begin with these settings instead of the defaults; other flags change single ones. `champion` is the recipe of
-    the policy that ships with the package. In Python: stockade.learn.presets."""
-    red_agent: str = "bline"
-    """Who attacks: bline, meander, sleep, mix (one of the three, drawn anew each episode), or the reference's class
-    names B_lineAgent, RedMeanderAgent, SleepAgent; or several with their shares of the environments:
-    bline:9,meander:9,sleep:1."""
+    # Who attacks: bline, meander, sleep, mix (one of the three, chosen anew each episode), or CybORG's class names
+    # B_lineAgent, RedMeanderAgent, SleepAgent. Several, with their shares of the environments: bline:9,meander:9.
+    red: Annotated[str, tyro.conf.arg(name="red-agent", metavar="NAME")] = "bline"
     total_episodes: int = 100_000
     """Episodes to train for."""
-    n_envs: int = 256
-    """Environments that run at once."""
-    max_steps: int = 100
-    """Steps of an episode."""
-    horizons: str = ""
-    """Episodes of several lengths instead, with their shares of the environments: 30,50,100:2."""
+    horizon: Annotated[int, tyro.conf.arg(name="max-steps")] = 100
+    """Steps per episode."""
     rules: Literal["current", "leaderboard", "both"] = "current"
     """Rule set; with both, half of the environments each."""
-    tell_rules: bool = True
-    """With both rule sets, tell the agent by which it plays: one bit more to see."""
+    n_envs: int = 256
+    """Environments that run at once."""
+    seed: int = 0
+    """Seed of everything: the same seed gives the same agent, bit for bit."""
+    preset: Annotated[Literal["champion"] | None, OPTIONAL] = None
+    """Start from the settings of a preset; other flags change single ones. `champion`: the shipped policy's recipe."""
+    name: Annotated[str | None, OPTIONAL] = None
+    """Name of the run. Default: made of attacker, observation and seed."""
+    resume: Annotated[str | None, tyro.conf.arg(metavar="RUN", help_behavior_hint="")] = None
+    """Continue this run (name or folder) from its last checkpoint, with its own settings."""
+    runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs")
+    """Folder of all runs."""
     obs: Literal["bits", "memory"] = "memory"
     """What the agent sees: the 52 bits of the challenge, or these and what it knows from its own history."""
+    horizons: str = ""
+    """Episodes of several lengths instead, with their shares of the environments: 30,50,100:2."""
+    tell_rules: bool = True
+    """With both rule sets, one more observation bit says which of them applies."""
+    reward: RewardWeights = CHALLENGE_REWARD
+    """Weights of the parts of the reward that the agent learns from; evaluations always use the challenge's reward."""
     action_mask: bool = False
     """Leave out the 63 decoy actions that can never succeed."""
     backend: Literal["native", "serial", "pipes", "shared_memory", "async"] = "native"
     """How the environments are run."""
-    seed: int = 0
-    """Of everything. The same seed gives the same agent, bit for bit."""
-    name: str | None = None
-    """Of the run; default made of attacker, observation and seed."""
-    runs: Path = Path("runs")
-    """Folder of all runs."""
-    resume: str | None = None
-    """Go on with this run, a name or a folder, from its last checkpoint; all other settings are the run's own."""
     checkpoint_episodes: int = 5_000
     """Episodes from one checkpoint to the next."""
     keep_checkpoints: int = 3
     """Checkpoints that are kept, beside the best."""
+    # Greedy episodes per kind of world at each checkpoint, on seeds of their own: the checkpoint with the highest sum
+    # of mean returns is the best. With 0 the returns of training decide.
     validation_episodes: int = 0
-    """At each checkpoint play so many episodes of each kind of world by the likeliest actions, on seeds of their own,
-    and call the checkpoint with the highest sum of mean returns the best; 0 goes by the returns of training."""
     tensorboard: bool = True
     """Write TensorBoard events too."""
-    ppo: Annotated[PPOConfig, tyro.conf.arg(name="")] = field(default_factory=PPOConfig)
-    """Settings of the learner."""
+    ppo: Annotated[PPOConfig, tyro.conf.arg(name="PPO"), tyro.conf.OmitArgPrefixes] = field(default_factory=PPOConfig)
+    """The learner. The defaults suit CAGE 2; docs/training.md explains them."""
 
     def __post_init__(self) -> None:
         """Refuse what could not work, before any work."""
-        for name in ("total_episodes", "n_envs", "max_steps", "checkpoint_episodes", "keep_checkpoints"):
-            _check(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        for name in ("total_episodes", "n_envs", "horizon", "checkpoint_episodes", "keep_checkpoints"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
         for name in ("seed", "validation_episodes"):
-            _check(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
+            require(getattr(self, name) >= 0, name, getattr(self, name), "must be 0 or more")
 
     def run(self) -> int:
         """Train; the exit code is 130 after Ctrl-C and 143 after SIGTERM."""
-        try:
-            from stockade.learn.train import train  # not before it is needed: brings Torch along
-        except ModuleNotFoundError as error:
-            raise needs_training_packages(error) from error
-        return train(self)
+        from stockade.learn.train import command  # not before it is needed: brings Torch along
+
+        return command(self)
+
+    @classmethod
+    def defaults_of(cls, arguments: Sequence[str]) -> TrainConfig:
+        """What the flags of a command line change: the settings of its --preset, or the plain defaults."""
+        from stockade.learn.presets import defaults_of
+
+        return defaults_of(arguments)
 
     def to_json(self) -> dict[str, Any]:
         """What decides the result, for config.json."""
@@ -149,19 +171,20 @@ class TrainConfig:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> TrainConfig:
-        """Back from config.json."""
+        """Back from config.json; that of version 0.1.0 too."""
+        content = {RENAMED.get(name, name): value for name, value in content.items()}
         ppo = {**content["ppo"], "hidden": tuple(content["ppo"]["hidden"])}
         unknown = (set(content) - {f.name for f in fields(cls)}) | (set(ppo) - {f.name for f in fields(PPOConfig)})
         if unknown:
             raise InputError(f"config.json has settings that this version does not know: {sorted(unknown)}")
-        return cls(**{**content, "ppo": PPOConfig(**ppo)})
+        reward = RewardWeights(**content.get("reward", {}))
+        return cls(**{**content, "ppo": PPOConfig(**ppo), "reward": reward})
 
 
-def _check(fine: bool, name: str, value: object, wanted: str) -> None:
+def require(fine: bool, name: str, value: object, problem: str) -> None:
+    """Refuse a setting unless it is fine."""
     if not fine:
-        raise InputError(f"{name}={value} is not possible; it must be {wanted}")
+        raise SettingError(name, value, problem)
 
 
-def needs_training_packages(error: ModuleNotFoundError) -> InputError:
-    """What to say when Torch or safetensors are not installed."""
-    return InputError(f"this needs {error.name}, which is not installed: pip install 'stockade[train]'")
+needs_training_packages = missing_package

@@ -1,32 +1,40 @@
-"""Writing files that survive a crash, and the folders of runs."""
+"""The folders of runs: made, found, and held by one process at a time.
+
+runs/NAME/  config.json  lock (held while a process works on it)  failure.txt (why the last session failed)  ...
+"""
 
 from __future__ import annotations
 
 import contextlib
-import os
+import fcntl
+import json
+import shutil
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
-from stockade.errors import InputError
+from stockade.baselines import ALIASES, BASELINES
+from stockade.errors import InputError, did_you_mean
+from stockade.files import write_durably as write_durably
+
+Kind = Literal["train", "search"]
+#: What a session makes of a new run before its first checkpoint.
+_BEGINNINGS = ("config.json", "metrics.csv", "lock", "tensorboard", "checkpoints")
 
 
-def write_durably(path: Path, content: bytes) -> None:
-    """Write beside, sync, rename, sync the directory: after a crash there is the old file or the new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+#: Policies in the package: `<name>-<rules>.json` and its arrays, checkpoints like any other.
+SHIPPED = Path(__file__).parent / "weights"
+
+
+def shipped_names() -> list[str]:
+    """Policies that ship with the package."""
+    return sorted({path.stem.rsplit("-", 1)[0] for path in SHIPPED.glob("*.json")})
+
+
+def builtin_names() -> list[str]:
+    """Names that no run may have: baselines, their aliases, and shipped policies."""
+    return [*BASELINES, *ALIASES, *shipped_names()]
 
 
 def new_run_folder(runs: Path, name: str | None, default: str) -> Path:
@@ -37,13 +45,106 @@ def new_run_folder(runs: Path, name: str | None, default: str) -> Path:
         name: as the user wants it; one that exists is refused.
         default: name if there is none; a number is added where it exists.
     """
+    check_runs(runs)
     stem = name or default
     if Path(stem).name != stem or stem in ("", ".", ".."):
         raise InputError(f"--name {stem} is no name of a folder in {runs}")
     folder, number = runs / stem, 2
     while name is None and folder.exists():
         folder, number = runs / f"{stem}-{number}", number + 1
+    if folder.name in builtin_names():
+        raise InputError(f"--name {stem}: a policy of the package has this name; choose another")
     if (folder / "config.json").exists():
-        raise InputError(f"{folder} exists already; go on with it by --resume {stem}, or take another --name")
+        raise InputError(f"{folder} exists already; continue it with --resume {stem}, or take another --name")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def check_runs(runs: Path) -> None:
+    """Refuse what is no folder of runs and cannot become one."""
+    if runs.exists() and not runs.is_dir():
+        raise InputError(f"--runs {runs} is a file; name the folder that holds the runs")
+
+
+def kind_of(folder: Path) -> Kind:
+    """Whether a folder with a config.json is of a training run or of a search.
+
+    Raises:
+        InputError: config.json cannot be read.
+    """
+    path = folder / "config.json"
+    try:
+        return "search" if json.loads(path.read_text()).get("command") == "search" else "train"
+    except (OSError, ValueError, AttributeError) as error:
+        raise InputError(f"{path} cannot be used: {error}") from error
+
+
+def find_run(name: str, runs: Path, kind: Kind | None = "train") -> Path:
+    """Folder of a run or search, by its name or path; one of the other kind is refused, unless `kind` is None."""
+    check_runs(runs)
+    for folder in (runs / name, Path(name)):
+        if (folder / "config.json").exists():
+            found = kind_of(folder)
+            if kind is not None and found != kind:
+                what = {"train": "a training run", "search": "a search"}
+                raise InputError(f"{folder} is {what[found]}, not {what[kind]}; to continue it: "
+                                 f"stockade {found} --resume {folder}")  # fmt: skip
+            return folder
+    known = [path.parent.name for path in runs.glob("*/config.json")]
+    raise InputError(f"there is no run {name!r} in {runs}, nor such a folder with a config.json."
+                     f"{did_you_mean(name, known)}")  # fmt: skip
+
+
+@contextlib.contextmanager
+def run_session(folder: Path) -> Iterator[None]:
+    """Work on a run alone; the kernel releases the lock when its holder dies.
+
+    An error is written to failure.txt. If nothing was trained yet, the folder of the run is removed instead.
+
+    Raises:
+        InputError: another process works on it.
+    """
+    with (folder / "lock").open("a") as file:
+        deadline = time.monotonic() + 1  # `is_running` of another process holds it for an instant
+        while not _lock(file.fileno(), fcntl.LOCK_EX):
+            if time.monotonic() > deadline:
+                raise InputError(f"another process is working on {folder}; wait for it, or stop it")
+            time.sleep(0.05)
+        (folder / "failure.txt").unlink(missing_ok=True)
+        try:
+            yield
+        except Exception as error:
+            if any((folder / "checkpoints").glob("*.json")) or (folder / "state.json").exists():
+                with contextlib.suppress(OSError):
+                    (folder / "failure.txt").write_text(f"{type(error).__name__}: {error}\n")
+            else:
+                _remove(folder)
+            raise
+
+
+def is_running(folder: Path) -> bool:
+    """Whether a process works on it now."""
+    try:
+        with (folder / "lock").open() as file:
+            return not _lock(file.fileno(), fcntl.LOCK_SH)
+    except OSError:
+        return False
+
+
+def _lock(file: int, kind: int) -> bool:
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _remove(folder: Path) -> None:
+    """Take away what a session began with, and the folder if nothing else is in it."""
+    with contextlib.suppress(OSError):
+        for path in map(folder.joinpath, _BEGINNINGS):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        folder.rmdir()

@@ -1,4 +1,4 @@
-"""The three loops of PPO that are not matrix products: drawing actions, advantages, the loss and its gradient.
+"""The three loops of PPO that are not matrix products: sampling actions, advantages, the loss and its gradient.
 
 Each reads its rows once and writes once, where a tensor library would go over them ten times. They hold no GIL, and
 their sums run in a fixed order, so that a seed gives the same bits every time.
@@ -93,8 +93,8 @@ def _body(obs: Any, flat: Any, begin: Any, hidden: Any, tanh: Any, layers: Any) 
 
 
 @_compiled
-def look(obs: Any, flat: Any, shape: Any, hidden: Any, layers: Any, logits: Any, values: Any) -> None:
-    """What a policy says to observations: as `Workspace.forward`, in one call that holds no GIL.
+def forward(obs: Any, flat: Any, shape: Any, hidden: Any, layers: Any, logits: Any, values: Any) -> None:
+    """Logits and values of observations: as `Workspace.forward`, in one call that holds no GIL.
 
     For the few rows of a step, tensor operations cost more than they compute, and threads wait for each other between
     them.
@@ -117,8 +117,8 @@ def look(obs: Any, flat: Any, shape: Any, hidden: Any, layers: Any, logits: Any,
 
 
 @_compiled
-def draw(logits: Any, n_actions: Any, uniforms: Any, actions: Any, log_probs: Any) -> None:
-    """Draw an action of each row by inverting its distribution function.
+def sample(logits: Any, n_actions: Any, uniforms: Any, actions: Any, log_probs: Any) -> None:
+    """Sample an action for each row by inverting its distribution function.
 
     Args:
         logits: (rows, at least n_actions) float32.
@@ -141,7 +141,7 @@ def draw(logits: Any, n_actions: Any, uniforms: Any, actions: Any, log_probs: An
 
 
 @_compiled
-def advantages(
+def estimate_advantages(
     rewards: Any, values: Any, ended: Any, gamma: Any, gae_lambda: Any, horizon_is_end: Any, out: Any
 ) -> None:
     """Generalised advantage estimation.
@@ -183,12 +183,12 @@ def loss_head(
         coefficients: clip, value clip (0: none), weight of the value loss, of the entropy; float32.
         stats: (5,) float64, sums over rows are added: STATS.
     """
-    actions, old_log_probs, old_values, gains, returns = data
+    actions, old_log_probs, old_values, advantages, returns = data
     clip, value_clip, value_weight, entropy_weight = coefficients
     p = np.empty(n_actions, np.float32)
     for i in range(len(rows)):
         row = rows[i]
-        action, gain = actions[row], gains[row]
+        action, advantage = actions[row], advantages[row]
         largest, total = _weights(logits[i], n_actions, p)
         log_total = largest + np.log(total)
         inverse = _ONE / total
@@ -200,7 +200,7 @@ def loss_head(
         log_ratio = logits[i, action] - old_log_probs[row]
         ratio = np.exp(log_ratio)
         clipped = min(max(ratio, _ONE - clip), _ONE + clip)
-        surrogate, bound = ratio * gain, clipped * gain
+        surrogate, bound = ratio * advantage, clipped * advantage
         pull = -surrogate * scale if surrogate <= bound else np.float32(0)  # d loss / d log probability of the action
         weight = entropy_weight * scale
         for j in range(n_actions):

@@ -39,7 +39,7 @@ def episode_columns(returns: np.ndarray, lengths: np.ndarray, window: deque[floa
 
 
 class MetricsFile:
-    """metrics.csv of a run, one line an iteration."""
+    """metrics.csv of a run, one line per iteration."""
 
     def __init__(self, path: Path, iterations_done: int) -> None:
         """Keep the lines of the iterations that are done, then append."""
@@ -79,6 +79,12 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
         if None not in row and None not in row.values() and set(row) >= set(COLUMNS) - {"validation"}:  # it is younger
             rows.append({name: float(row[name]) if row.get(name) else math.nan for name in COLUMNS})
     return rows
+
+
+def read_columns(path: Path) -> dict[str, np.ndarray]:
+    """The same by column: (lines,) float64 each."""
+    rows = read_metrics(path)
+    return {name: np.array([row[name] for row in rows]) for name in COLUMNS}
 
 
 class Events:

@@ -17,7 +17,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from stockade.cage2.actions import N_ACTIONS
-from stockade.cage2.config import RULES, WorldConfig
+from stockade.cage2.config import CHALLENGE_REWARD, RULES, RewardWeights, WorldConfig
 from stockade.cage2.snapshot import Snapshot
 from stockade.cage2.vector import NativeVectorEnv
 from stockade.errors import InputError
@@ -30,12 +30,12 @@ class Cell:
     Attributes:
         world: their settings.
         weight: their share of the environments, relative to the others'.
-        told: what the agent is told there, beside what it sees.
+        context: bits that follow the observation there.
     """
 
     world: WorldConfig
     weight: float
-    told: tuple[int, ...] = ()
+    context: tuple[int, ...] = ()
 
 
 def read_weights(text: str, flag: str) -> dict[str, float]:
@@ -59,13 +59,16 @@ def read_weights(text: str, flag: str) -> dict[str, float]:
     return weights
 
 
-def told_of(rules: str) -> tuple[int, ...]:
-    """What an agent that knows several rule sets is told of the one that it plays by: a property of the simulator, as
-    its version is, not of the attacker."""
+def rules_context(rules: str) -> tuple[int, ...]:
+    """The context bits that say which rule set is played: a property of the simulator, as its version is, not of the
+    attacker."""
     return (int(rules == "leaderboard"),)
 
 
-def read_cells(reds: str, horizons: str, rules: str, obs: str, tell_rules: bool = False) -> list[Cell]:
+def read_cells(
+    reds: str, horizons: str, rules: str, obs: str, context_rules: bool = False,
+    reward: RewardWeights = CHALLENGE_REWARD,
+) -> list[Cell]:  # fmt: skip
     """All combinations, each with the product of its weights; `rules` may be `both`."""
     steps = read_weights(horizons, "--horizons")
     if not all(name.isdecimal() for name in steps):
@@ -74,8 +77,8 @@ def read_cells(reds: str, horizons: str, rules: str, obs: str, tell_rules: bool 
     both = RULES if rules == "both" else (rules,)
     return [
         Cell(
-            WorldConfig(red, int(horizon), rule, obs=obs), red_weight * horizon_weight,
-            told_of(rule) if tell_rules else (),
+            WorldConfig(red, int(horizon), rule, obs=obs, reward=reward), red_weight * horizon_weight,
+            rules_context(rule) if context_rules else (),
         )
         for (red, red_weight), (horizon, horizon_weight), rule in product(attackers.items(), steps.items(), both)
     ]  # fmt: skip
@@ -104,16 +107,16 @@ class MixedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
     Args:
         parts: the vector environments.
-        told: of each part, bits that follow the observation and never change; all of one length.
+        contexts: of each part, bits that follow the observation and never change; all of one length.
     """
 
-    def __init__(self, parts: Sequence[NativeVectorEnv], told: Sequence[tuple[int, ...]]) -> None:
+    def __init__(self, parts: Sequence[NativeVectorEnv], contexts: Sequence[tuple[int, ...]]) -> None:
         self.parts = list(parts)
         first = parts[0]
         self.num_envs = n = sum(part.num_envs for part in parts)
         self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
         seen = spaces.flatdim(first.single_observation_space)
-        size = seen + len(told[0])
+        size = seen + len(contexts[0])
         self.single_observation_space = spaces.Box(0, 1, (size,), np.uint8)
         self.single_action_space = first.single_action_space
         self.observation_space = spaces.Box(0, 1, (n, size), np.uint8)
@@ -122,7 +125,7 @@ class MixedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._slices = [slice(begin, end) for begin, end in pairwise(ends)]
         self._obs, self._rewards = np.empty((n, size), np.uint8), np.empty(n)
         self._seen = self._obs[:, :seen]
-        for where, bits in zip(self._slices, told, strict=True):
+        for where, bits in zip(self._slices, contexts, strict=True):
             self._obs[where, seen:] = bits
         self._terminated, self._truncated = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
 
@@ -154,11 +157,18 @@ def make_mixture(cells: Sequence[Cell], n: int) -> NativeVectorEnv | MixedVector
     """n native environments on one thread, shared out among the cells."""
     parts = [
         NativeVectorEnv(
-            count, cell.world.red, cell.world.horizon, cell.world.rules, obs=cell.world.obs, copy=False, threads=1
-        )
+            count,
+            cell.world.red,
+            cell.world.horizon,
+            cell.world.rules,
+            obs=cell.world.obs,
+            reward=cell.world.reward,
+            copy=False,
+            threads=1,
+        )  # fmt: skip
         for cell, count in zip(cells, share_out(cells, n), strict=True)
     ]
-    return parts[0] if len(parts) == 1 else MixedVectorEnv(parts, [cell.told for cell in cells])
+    return parts[0] if len(parts) == 1 else MixedVectorEnv(parts, [cell.context for cell in cells])
 
 
 # ------------------------------------------------------------------------------------------------- state, for resume

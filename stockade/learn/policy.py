@@ -1,4 +1,4 @@
-"""The agent: two small networks, one that chooses actions and one that foretells the return.
+"""The agent: two small networks, one that chooses actions and one that predicts the return.
 
 observations (b, n) -> bodies (relu or tanh) -> logits (b, actions), values (b,)
 
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stockade.learn.kernels import draw
+from stockade.learn.kernels import sample
 
 #: Matrix products are fastest if the number of columns is a multiple of this.
 _LANES = 8
@@ -49,7 +49,7 @@ class Architecture:
 
     @property
     def kernel_shape(self) -> tuple[tuple[int, int, int], np.ndarray]:
-        """What `kernels.look` has to know."""
+        """The network's shape as `kernels.forward` takes it."""
         return (self.n_logits, int(self.shared), int(self.activation == "tanh")), np.array(self.hidden, np.int64)
 
     @property
@@ -90,7 +90,7 @@ def views_of(flat: Tensor, architecture: Architecture) -> dict[str, Tensor]:
 
 
 class Policy:
-    """Weights, and what they say to an observation.
+    """Weights, and the actions and values that they give for an observation.
 
     Attributes:
         architecture: what it is made of.
@@ -125,14 +125,14 @@ class Policy:
         """Copies of the weights by name, without padding."""
         return {name: self._real(name, weight).numpy().copy() for name, weight in self.weights.items()}
 
-    def load_weights(self, weights: dict[str, np.ndarray]) -> None:
-        """Take the weights that `save_weights` gave."""
+    def load_weights(self, weights: dict[str, np.ndarray], prefix: str = "") -> None:
+        """Take the weights that `save_weights` gave; in `weights` their names have this prefix."""
         for name, weight in self.weights.items():
-            real = self._real(name, weight)
-            if name not in weights or weights[name].shape != tuple(real.shape):
-                found = weights[name].shape if name in weights else "nothing"
+            real, given = self._real(name, weight), weights.get(prefix + name)
+            if given is None or given.shape != tuple(real.shape):
+                found = "nothing" if given is None else given.shape
                 raise ValueError(f"the weights {name} should have shape {tuple(real.shape)}; found {found}")
-            real.copy_(torch.from_numpy(np.ascontiguousarray(weights[name], np.float32)))
+            real.copy_(torch.from_numpy(np.ascontiguousarray(given, np.float32)))
 
     def _real(self, name: str, weight: Tensor) -> Tensor:
         return weight[..., : len(self.actions)] if name.startswith("policy") else weight
@@ -147,12 +147,12 @@ class Policy:
         return logits.numpy()[:, : len(self.actions)], values.numpy()
 
     def act(self, observations: np.ndarray, generator: np.random.Generator | None) -> np.ndarray:
-        """(b,) int64, the environment's actions: drawn, or without a generator the likeliest."""
+        """(b,) int64, the environment's actions: sampled, or without a generator the likeliest."""
         logits, _ = self.evaluate(observations)
         if generator is None:
             return self.actions[logits.argmax(axis=1)]
         chosen, log_probs = np.empty(len(logits), np.int64), np.empty(len(logits), np.float32)
-        draw(logits, len(self.actions), generator.random(len(logits), np.float32), chosen, log_probs)
+        sample(logits, len(self.actions), generator.random(len(logits), np.float32), chosen, log_probs)
         return self.actions[chosen]
 
 

@@ -26,7 +26,16 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from stockade.cores import available_cores
 from stockade.learn.config import PPOConfig
-from stockade.learn.kernels import GOING_ON, STATS, TERMINATED, TRUNCATED, advantages, draw, look, loss_head
+from stockade.learn.kernels import (
+    GOING_ON,
+    STATS,
+    TERMINATED,
+    TRUNCATED,
+    estimate_advantages,
+    forward,
+    loss_head,
+    sample,
+)
 from stockade.learn.mixture import restore_worlds, save_worlds
 from stockade.learn.policy import Architecture, Policy, Workspace
 
@@ -41,7 +50,7 @@ class Rollout:
         actions: int64, columns of the policy. log_probs, values: float32, what the policy thought; values (T + 1, n).
         rewards: float32, scaled. ended: uint8, how the step ended (kernels.GOING_ON, TRUNCATED, TERMINATED).
         dead: bool, the row only began a new episode: next_step autoreset ignores its action. Nothing is learned of it.
-        gains: float32, advantages. returns: float32, what values should have been.
+        advantages: float32. returns: float32, what values should have been.
     """
 
     def __init__(self, steps: int, n: int, n_inputs: int, obs_dtype: Any) -> None:
@@ -49,7 +58,7 @@ class Rollout:
         shape = steps, n
         self.obs = np.zeros((*shape, n_inputs), obs_dtype)
         self.actions = np.zeros(shape, np.int64)
-        self.log_probs, self.rewards, self.gains, self.returns = (np.zeros(shape, np.float32) for _ in range(4))
+        self.log_probs, self.rewards, self.advantages, self.returns = (np.zeros(shape, np.float32) for _ in range(4))
         self.values = np.zeros((steps + 1, n), np.float32)
         self.ended = np.zeros(shape, np.uint8)
         self.dead = np.zeros(shape, np.bool_)
@@ -102,9 +111,9 @@ class Lane:
         clock = time.perf_counter()
         for t in range(steps):
             r.obs[t, columns] = self.obs
-            self._look(r.values[t, columns])
+            self._forward(r.values[t, columns])
             actions = r.actions[t, columns]
-            draw(self._logits, n_actions, uniforms[t], actions, r.log_probs[t, columns])
+            sample(self._logits, n_actions, uniforms[t], actions, r.log_probs[t, columns])
             clock, before = time.perf_counter(), clock
             policy += clock - before
             obs, reward, terminated, truncated, _ = self.envs.step(self.policy.actions[actions])
@@ -121,12 +130,12 @@ class Lane:
                 self.returns[self.dead] = self.lengths[self.dead] = 0
             clock, before = time.perf_counter(), clock
             world += clock - before
-        self._look(r.values[steps, columns])
+        self._forward(r.values[steps, columns])
         return returns, lengths, world, policy + time.perf_counter() - clock
 
-    def _look(self, values: np.ndarray) -> None:
+    def _forward(self, values: np.ndarray) -> None:
         """Logits and values of the present observations."""
-        look(self.obs, self.policy.flat.numpy(), *self._shape, self._layers, self._logits, values[:, None])
+        forward(self.obs, self.policy.flat.numpy(), *self._shape, self._layers, self._logits, values[:, None])
 
 
 class PPO:
@@ -217,16 +226,16 @@ class PPO:
     def _estimate(self, gamma: float) -> float:
         """Advantages and returns; how much of the returns' variance the values explained."""
         r, c = self.rollout, self.config
-        advantages(
-            r.rewards, r.values, r.ended, np.float32(gamma), np.float32(c.gae_lambda), self.horizon_is_end, r.gains
+        estimate_advantages(
+            r.rewards, r.values, r.ended, np.float32(gamma), np.float32(c.gae_lambda), self.horizon_is_end, r.advantages
         )
-        np.add(r.gains, r.values[:-1], out=r.returns)
+        np.add(r.advantages, r.values[:-1], out=r.returns)
         alive = ~r.dead
-        gains = r.gains[alive]
-        explained = 1.0 - float(gains.var()) / (float(r.returns[alive].var()) + 1e-12)
+        advantages = r.advantages[alive]
+        explained = 1.0 - float(advantages.var()) / (float(r.returns[alive].var()) + 1e-12)
         if c.normalise_advantages:
-            r.gains -= gains.mean()
-            r.gains /= gains.std() + np.float32(1e-8)
+            r.advantages -= advantages.mean()
+            r.advantages /= advantages.std() + np.float32(1e-8)
         return explained
 
     def _update(self, learning_rate: float, entropy_weight: float) -> dict[str, float]:
@@ -261,7 +270,7 @@ class PPO:
         inputs = self._gathered[shard][:b]
         torch.index_select(torch.from_numpy(r.obs).view(-1, inputs.shape[1]), 0, torch.from_numpy(rows), out=inputs)
         logits, values = work.forward(inputs)
-        columns = (r.actions, r.log_probs, r.values[:-1], r.gains, r.returns)
+        columns = (r.actions, r.log_probs, r.values[:-1], r.advantages, r.returns)
         data = tuple(column.reshape(-1) for column in columns)
         stats = np.zeros(len(STATS))
         n_actions = len(self.policy.actions)
@@ -319,8 +328,7 @@ class PPO:
         """Go on where `state` was taken. Environments that cannot be put back begin new episodes."""
         if Architecture.from_json(rest["architecture"]) != self.policy.architecture:
             raise ValueError("the checkpoint is of another network; take the settings that it was trained with")
-        prefix = "policy."
-        self.policy.load_weights({k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)})
+        self.policy.load_weights(arrays, prefix="policy.")
         adam = self._adam.state[self.policy.flat]
         for name, tensor in adam.items():
             tensor.copy_(torch.from_numpy(arrays[f"adam.{name}"]).view(tensor.shape))

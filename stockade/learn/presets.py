@@ -1,10 +1,11 @@
-"""Settings that were found good and are worth a name. `stockade train --preset NAME` begins with them."""
+"""Settings that were found good and are worth a name. `stockade train --preset NAME` starts from them."""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 
-from stockade.errors import InputError
+from stockade.errors import SettingError, did_you_mean
 from stockade.learn.config import PPOConfig, TrainConfig
 
 #: One policy against every attacker and over every horizon; docs/champion.md says why each setting is so. Long episodes
@@ -12,7 +13,7 @@ from stockade.learn.config import PPOConfig, TrainConfig
 #: without a discount at the start some seeds stay on a plateau. `--rules leaderboard` gives the other one.
 CHAMPION = TrainConfig(
     preset="champion",
-    red_agent="bline:6,meander:18,sleep:1",
+    red="bline:6,meander:18,sleep:1",
     horizons="30,50:2,100:3",
     obs="memory",
     action_mask=True,
@@ -34,13 +35,15 @@ CHAMPION = TrainConfig(
 PRESETS = {"champion": CHAMPION}
 
 
-def preset_of(arguments: Sequence[str]) -> TrainConfig:
-    """What a command line's flags are changes of: the preset that it names, or the defaults."""
-    for k, argument in enumerate(arguments):
-        flag, equals, value = argument.partition("=")
-        if flag == "--preset":
-            name = value if equals else arguments[k + 1] if k + 1 < len(arguments) else ""
-            if name not in PRESETS:
-                raise InputError(f"--preset {name}: there is none of that name; take one of {', '.join(PRESETS)}")
-            return PRESETS[name]
-    return TrainConfig()
+def defaults_of(arguments: Sequence[str]) -> TrainConfig:
+    """What the flags of a command line change: the preset that it names, or the plain defaults."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--preset", nargs="?")
+    name: str | None = parser.parse_known_args(list(arguments))[0].preset
+    if name is None:
+        return TrainConfig()
+    if name not in PRESETS:
+        raise SettingError(
+            "preset", name, f"is unknown; take one of {', '.join(PRESETS)}.{did_you_mean(name, PRESETS)}"
+        )
+    return PRESETS[name]

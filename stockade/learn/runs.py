@@ -1,164 +1,266 @@
-"""`stockade runs`: what was trained or searched, how far it came, how good it is."""
+"""`stockade runs`: what was trained or searched, how far it came, how good it is; and what differs between runs.
+
+runs/NAME/ config.json, metrics.csv or summary.json, lock, failure.txt -> a summary of each -> tables
+"""
 
 from __future__ import annotations
 
 import json as jsonlib
 import math
+import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import tyro
 
-from stockade.learn.metrics import read_metrics
+from stockade.errors import InputError, did_you_mean
+from stockade.files import JsonFile, json_output
+from stockade.learn.config import RENAMED
+from stockade.learn.files import check_runs, is_running
+from stockade.learn.metrics import WINDOW, read_metrics
+from stockade.text import Table, fixed, interval, sparkline
+
+#: Settings of which the returns of two runs depend directly: they do not compare if one differs.
+WORLD = ("red", "horizon", "horizons", "rules", "reward")
+#: Episode counts at which curves are shown.
+POINTS = 8
 
 
 @dataclass(frozen=True)
-class RunSummary:
-    """One run.
+class Summary:
+    """A training run or a search.
 
     Attributes:
-        last: mean return of its last 1000 episodes. best: the highest such mean at any time.
-        finished: it played all its episodes; otherwise `--resume` goes on with it.
+        status: `interrupted` ones continue with --resume; `failed` ones ended with an error, which is `failure`.
     """
 
     name: str
+    status: Literal["running", "finished", "interrupted", "failed"]
+    failure: str | None
     red: str
     rules: str
     obs: str
     seed: int
     episodes: int
     total_episodes: int
+
+    @property
+    def progress(self) -> str:
+        """Episodes played, and of how many if not all."""
+        done = f"{self.episodes:,}"
+        return done if self.episodes >= self.total_episodes else f"{done} of {self.total_episodes:,}"
+
+
+@dataclass(frozen=True)
+class RunSummary(Summary):
+    """A training run.
+
+    Attributes:
+        last: mean return of its last 1000 episodes; NaN before the first. best: the highest such mean at any time.
+    """
+
     last: float
     best: float
     seconds: float
 
-    @property
-    def finished(self) -> bool:
-        """It played all its episodes."""
-        return self.episodes >= self.total_episodes
-
 
 @dataclass(frozen=True)
-class SearchSummary:
-    """One search for the best workflow.
+class SearchSummary(Summary):
+    """A search for the best repair order.
 
     Attributes:
-        workflows: trained. best: the best order; None as long as none was complied with. value: of it.
-        finished: it is over; otherwise `--resume` goes on with it.
+        workflows: orders or classes of orders with a value. best: the best of them; None if none is. value: of it.
     """
 
-    name: str
-    red: str
-    rules: str
-    obs: str
-    seed: int
-    episodes: int
-    total_episodes: int
     workflows: int
     best: str | None
     value: float
-    finished: bool
 
 
-def _read_facts(folder: Path) -> tuple[dict[str, Any], tuple[str, str, str, int], int] | None:
-    """Settings, (red, rules, observation, seed) and total episodes; None if there is no readable config.json."""
+# -------------------------------------------------------------------------------------------------------------- reading
+def read_settings(folder: Path) -> dict[str, Any]:
+    """Settings of a run by their present names; those of the learner and the like are not nested."""
+    flat: dict[str, Any] = {}
+    for name, value in jsonlib.loads((folder / "config.json").read_text()).items():
+        flat |= value if isinstance(value, dict) and name != "reward" else {RENAMED.get(name, name): value}
+    return flat
+
+
+def read_summary(folder: Path) -> RunSummary | SearchSummary:
+    """Of a run's or search's folder.
+
+    Raises:
+        InputError: a file in it is damaged.
+    """
     try:
-        config: dict[str, Any] = jsonlib.loads((folder / "config.json").read_text())
-        facts = config["red_agent"], config["rules"], config["obs"], config["seed"]
-        return config, facts, config["total_episodes"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        settings = read_settings(folder)
+        facts = (*(settings[name] for name in ("red", "rules", "obs")), int(settings["seed"]))
+        total = int(settings["total_episodes"])
+        if settings.get("command") == "search":
+            return _read_search(folder, facts, total)
+        rows = read_metrics(folder / "metrics.csv")
+        means = [row["return_window"] for row in rows if row["episodes"] >= WINDOW]
+        last = rows[-1] if rows else {"episodes": 0.0, "return_window": math.nan, "seconds": 0.0}
+        done = int(last["episodes"])
+        return RunSummary(folder.name, *_status(folder, done >= total), *facts, done, total, last["return_window"],
+                          max((m for m in means if not math.isnan(m)), default=math.nan), last["seconds"])  # fmt: skip
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{folder}: damaged, {type(error).__name__}: {error}") from error
 
 
-def read_search(folder: Path) -> SearchSummary | None:
-    """Of a search's folder; None if it is none."""
-    found = _read_facts(folder)
-    if found is None or found[0].get("command") != "search":
-        return None
-    _, facts, total = found
-    try:
-        summary: dict[str, Any] = jsonlib.loads((folder / "summary.json").read_text())
-        best = summary["best"] or {"order": None, "name": None, "mean": math.nan}
-        done, workflows, ended = summary["budget"]["used"], len(summary["workflows"]), summary["ended"] is not None
-    except (OSError, ValueError, KeyError, TypeError):  # nothing was finished yet
-        best, done, workflows, ended = {"order": None, "name": None, "mean": math.nan}, 0, 0, False
-    return SearchSummary(
-        folder.name, *facts, done, total, workflows, best["name"] or best["order"], best["mean"], ended
-    )
+def _status(folder: Path, done: bool) -> tuple[Any, str | None]:
+    if is_running(folder):
+        return "running", None
+    failure = folder / "failure.txt"
+    if failure.exists():
+        return "failed", failure.read_text().strip()
+    return "finished" if done else "interrupted", None
 
 
-def read_run(folder: Path) -> RunSummary | None:
-    """Of a run's folder; None if it is none."""
-    found = _read_facts(folder)
-    if found is None or found[0].get("command") == "search":
-        return None
-    _, facts, total = found
-    rows = read_metrics(folder / "metrics.csv")
-    means = [row["return_window"] for row in rows if not math.isnan(row["return_window"]) and row["episodes"] >= 1000]
-    last = rows[-1] if rows else None
-    return RunSummary(
-        folder.name, *facts, int(last["episodes"]) if last else 0, total,
-        last["return_window"] if last else math.nan, max(means, default=math.nan), last["seconds"] if last else 0.0,
-    )  # fmt: skip
+def _read_search(folder: Path, facts: tuple[Any, ...], total: int) -> SearchSummary:
+    path = folder / "summary.json"
+    summary: dict[str, Any] = jsonlib.loads(path.read_text()) if path.exists() else {"best": None}
+    best, ended = summary["best"], summary.get("ended") is not None
+    if isinstance(best, list):
+        classes = {str(entry["order"]): entry for entry in summary["classes"]}
+        winners = [classes[str(order)] for order in best if str(order) in classes]
+        order, value = ", ".join(map(str, best)), max((w["value"] for w in winners), default=math.nan)
+        done = sum(entry["episodes"] for entry in classes.values())
+        number = len(classes)
+    else:
+        order, value = (best["name"] or best["order"], best["mean"]) if best else (None, math.nan)
+        done, number = summary.get("budget", {}).get("used", 0), len(summary.get("workflows", []))
+    return SearchSummary(folder.name, *_status(folder, ended), *facts, done, total, number, order, value)
 
 
+# -------------------------------------------------------------------------------------------------------------- command
 @dataclass(frozen=True)
 class RunsConfig:
-    """List runs, best first, and compare them; names say where settings differ."""
+    """List runs and searches, best first. With two or more names, compare them."""
 
-    names: tyro.conf.Positional[tuple[str, ...]] = ()
-    """Only runs whose name contains one of these."""
-    runs: Path = Path("runs")
+    names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="NAMES", help_behavior_hint="")] = ()
+    """Only runs whose name is, or else contains, one of these."""
+    runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs")
     """Folder of all runs."""
-    json: Path | None = None
-    """Write the list to this file too."""
+    json: JsonFile = None
+    """Write the list to this file too; - is standard output."""
 
     def run(self) -> int:
-        """Print a line a run; exit code 1 if there is none."""
-        folders = sorted(path for path in self.runs.iterdir() if path.is_dir()) if self.runs.is_dir() else []
-        wanted = [f for f in folders if not self.names or any(part in f.name for part in self.names)]
-        found = [summary for summary in map(read_run, wanted) if summary is not None]
-        found.sort(key=lambda r: -r.last if not math.isnan(r.last) else math.inf)
-        searches = [summary for summary in map(read_search, wanted) if summary is not None]
-        searches.sort(key=lambda s: -s.value if not math.isnan(s.value) else math.inf)
-        if self.json is not None:
-            entries = [asdict(run) for run in found] + [asdict(search) for search in searches]
-            content = [{k: None if v != v else v for k, v in entry.items()} for entry in entries]
-            self.json.write_text(jsonlib.dumps(content, indent=1) + "\n")
-        if not found and not searches:
-            print(f"there are no runs{' of that name' if folders else ''} in {self.runs}")
-            return 1
-        tables = ([_table(found)] if found else []) + ([_search_table(searches)] if searches else [])
-        print("\n\n".join(tables))
+        """Print one line per run; exit code 1 if there is none."""
+        check_runs(self.runs)
+        with json_output(self.json) as write:
+            summaries = []
+            for folder in self._folders():
+                try:
+                    summaries.append(read_summary(folder))
+                except InputError as error:
+                    print(f"skipped {error}", file=sys.stderr)
+            trained = [s for s in summaries if isinstance(s, RunSummary)]
+            searched = [s for s in summaries if isinstance(s, SearchSummary)]
+            trained.sort(key=lambda r: -r.last if not math.isnan(r.last) else math.inf)
+            searched.sort(key=lambda s: -s.value if not math.isnan(s.value) else math.inf)
+            write([asdict(summary) for summary in (*trained, *searched)])
+            if not summaries:
+                print(f"there are no runs in {self.runs}")
+                return 1
+            print("\n\n".join(_tables(trained, searched)))
+            if len(self.names) > 1 and len(summaries) > 1:
+                print("\n" + compare([self.runs / s.name for s in summaries]))
         return 0
 
-
-def _table(found: list[RunSummary]) -> str:
-    head = ["run", "red", "rules", "obs", "seed", "episodes", "last 1000", "best", "ep/s", ""]
-    rows = [
-        [r.name, r.red, r.rules, r.obs, str(r.seed), f"{r.episodes:,}", f"{r.last:.2f}", f"{r.best:.2f}",
-         f"{r.episodes / r.seconds:.0f}" if r.seconds else "", "" if r.finished else f"of {r.total_episodes:,}"]
-        for r in found
-    ]  # fmt: skip
-    return _aligned([head, *rows], right=range(4, 9))
-
-
-def _search_table(found: list[SearchSummary]) -> str:
-    head = ["search", "red", "rules", "obs", "seed", "episodes", "workflows", "value", "best workflow", ""]
-    rows = [
-        [s.name, s.red, s.rules, s.obs, str(s.seed), f"{s.episodes:,}", str(s.workflows), f"{s.value:.2f}",
-         s.best or "none complied", "" if s.finished else f"of {s.total_episodes:,}"]
-        for s in found
-    ]  # fmt: skip
-    return _aligned([head, *rows], right=range(4, 8))
+    def _folders(self) -> list[Path]:
+        """Those that were asked for, in the order in which they were named."""
+        known = sorted(path.parent for path in self.runs.glob("*/config.json"))
+        if not self.names:
+            return known
+        found: dict[Path, None] = {}
+        for name in self.names:
+            exact = [f for f in known if f.name == name]
+            some = exact or [f for f in known if name in f.name]
+            if not some:
+                raise InputError(f"there is no run {name!r} in {self.runs}."
+                                 f"{did_you_mean(name, [f.name for f in known])}")  # fmt: skip
+            found |= dict.fromkeys(some)
+        return list(found)
 
 
-def _aligned(rows: list[list[str]], right: range) -> str:
-    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = zip(row, widths, strict=True)
-        aligned = [c.rjust(w) if k in right else c.ljust(w) for k, (c, w) in enumerate(cells)]
-        lines.append("  ".join(aligned).rstrip())
-    return "\n".join(lines)
+def _tables(trained: list[RunSummary], searched: list[SearchSummary]) -> list[str]:
+    parts = []
+    if trained:
+        head = ["run", "status", "red", "rules", "obs", "seed", "episodes", "last 1000", "best", "ep/s"]
+        rows = [[r.name, r.status, r.red, r.rules, r.obs, str(r.seed), r.progress, fixed(r.last), fixed(r.best),
+                 f"{r.episodes / r.seconds:.0f}" if r.seconds else ""] for r in trained]  # fmt: skip
+        parts.append(str(Table(head, rows)))
+    if searched:
+        head = ["search", "status", "red", "rules", "obs", "seed", "episodes", "workflows", "value", "best order"]
+        rows = [[s.name, s.status, s.red, s.rules, s.obs, str(s.seed), s.progress, str(s.workflows), fixed(s.value),
+                 s.best or "none yet"] for s in searched]  # fmt: skip
+        parts.append(str(Table(head, rows)))
+    failures = [f"{s.name} failed: {s.failure}" for s in (*trained, *searched) if s.failure]
+    return [*parts, "\n".join(failures)] if failures else parts
+
+
+# ----------------------------------------------------------------------------------------------------------- comparison
+def compare(folders: Sequence[Path]) -> str:
+    """Settings that differ, and for training runs their curves and the difference of their last returns."""
+    settings = [read_settings(folder) for folder in folders]
+    names = [name for name in dict.fromkeys(key for s in settings for key in s) if name not in ("stockade", "command")]
+    unequal = [name for name in names if any(s.get(name) != settings[0].get(name) for s in settings)]
+    heads = [folder.name for folder in folders]
+    rows = [[name, *("-" if s.get(name) is None else str(s[name]) for s in settings)] for name in unequal]
+    parts = [str(Table(["setting", *heads], rows, "Settings that differ"))] if rows else ["All settings are equal."]
+    curves = {f.name: read_metrics(f / "metrics.csv") for f in folders}
+    if all(curves.values()):
+        parts += [_curve_table(curves), _difference_table(folders, curves)]
+        if others := [name for name in WORLD if name in unequal]:
+            parts.append(f"These runs met different worlds ({', '.join(others)}), so their returns do not compare: "
+                         "play them in the same ones with `stockade evaluate NAME`.")  # fmt: skip
+    return "\n\n".join(parts)
+
+
+def _curve_table(curves: dict[str, list[dict[str, float]]]) -> str:
+    """Mean returns at episode counts that all runs have reached."""
+    reached = min(rows[-1]["episodes"] for rows in curves.values())
+    counts = [round(reached * (k + 1) / POINTS) for k in range(POINTS)]
+    columns = []
+    for rows in curves.values():
+        before = [[row["return_window"] for row in rows if row["episodes"] <= count] for count in counts]
+        columns.append([values[-1] if values else math.nan for values in before])
+    body: list[list[object]] = [[count, *(fixed(column[k]) for column in columns)] for k, count in enumerate(counts)]
+    body.append(["curve", *map(sparkline, columns)])
+    title = f"Mean return of the last {WINDOW} training episodes"
+    return str(Table(["episodes", *curves], body, title, "r" * (1 + len(curves))))
+
+
+def _difference_table(folders: Sequence[Path], curves: dict[str, list[dict[str, float]]]) -> str:
+    samples = [_last_returns(folder) for folder in folders]
+    rows = []
+    for folder, sample in zip(folders, samples, strict=True):
+        own, minus = _mean(sample), ""
+        if folder != folders[0]:
+            means, halves = zip(_mean(samples[0]), own, strict=True)
+            minus = interval(means[1] - means[0], math.hypot(*halves))
+        validations = [row["validation"] for row in curves[folder.name] if not math.isnan(row["validation"])]
+        rows.append([folder.name, interval(*own), minus, fixed(validations[-1]) if validations else ""])
+    table = Table(["run", f"last {WINDOW} episodes", f"minus {folders[0].name}", "validation"], rows, "At the end")
+    return f"{table}\n± is a 95% interval over episodes; another seed of training can differ by more."
+
+
+def _mean(sample: np.ndarray) -> tuple[float, float]:
+    """Mean and half width of its 95% interval."""
+    if len(sample) < 2:
+        return math.nan, math.nan
+    return float(sample.mean()), 1.96 * float(sample.std(ddof=1)) / math.sqrt(len(sample))
+
+
+def _last_returns(folder: Path) -> np.ndarray:
+    """Returns of the last training episodes at the last checkpoint; none if it cannot be read."""
+    try:
+        from stockade.learn.checkpoint import CheckpointFolder
+
+        return CheckpointFolder(folder / "checkpoints").load_last().arrays["window"]
+    except (ModuleNotFoundError, InputError, KeyError):
+        return np.empty(0)

@@ -12,6 +12,7 @@ import math
 import os
 import signal
 import sys
+import threading
 import time
 from collections import deque
 from pathlib import Path
@@ -19,33 +20,40 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 import stockade
-from stockade.cage2.actions import ACTION_MASK
-from stockade.errors import InputError
-from stockade.learn.agents import Agent
+from stockade.cage2.actions import ACTION_MASK, N_ACTIONS
+from stockade.cage2.history import MEMORY_SIZE
+from stockade.errors import InputError, SettingError
+from stockade.learn.agents import Agent, one_torch_thread
 from stockade.learn.checkpoint import Checkpoint, CheckpointFolder
 from stockade.learn.config import TrainConfig
 from stockade.learn.evaluate import play
-from stockade.learn.files import new_run_folder, write_durably
-from stockade.learn.metrics import COLUMNS, WINDOW, Events, MetricsFile, episode_columns
+from stockade.learn.files import find_run, new_run_folder, run_session, write_durably
+from stockade.learn.metrics import COLUMNS, WINDOW, Events, MetricsFile, episode_columns, read_columns
 from stockade.learn.mixture import Cell, make_mixture, read_cells, share_out
 from stockade.learn.policy import Policy
 from stockade.learn.ppo import PPO, AnyVectorEnv, Iteration
+from stockade.learn.results import TrainResult, in_notebook, progress_bar
+from stockade.text import duration, plural, size
 
 #: Worse than any return; JSON knows no infinity.
 LOWEST = -1e300
 #: Validation plays these seeds and on; no evaluation of a result may take them.
 VALIDATION_SEED = 2_000_000_000
+#: About what one environment takes, for a check before anything is made.
+BYTES_PER_WORLD = 1000
 
 
 class TrainingDiverged(InputError):
-    """Weights or gradients are no numbers any more."""
+    """Weights or gradients are no longer finite."""
 
 
 class StopSignals:
     """Ctrl-C and SIGTERM ask to stop at the next good moment; a second one ends the process at once.
+
+    In a notebook a second interrupt raises KeyboardInterrupt instead: the kernel must survive. Outside the main thread,
+    where Python allows no handlers, signals keep their meaning.
 
     Attributes:
         received: the signal's number, or None.
@@ -57,8 +65,9 @@ class StopSignals:
 
     def __enter__(self) -> StopSignals:
         """Take the signals over."""
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._receive)
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._receive)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -68,6 +77,8 @@ class StopSignals:
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if self.received is not None:
+            if in_notebook():
+                raise KeyboardInterrupt
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         self.received = number
@@ -83,7 +94,7 @@ def make_learner(config: TrainConfig) -> PPO:
         envs = [make_mixture(cells, end - begin) for begin, end in itertools.pairwise(ends)]
     else:
         world = cells[0].world
-        settings = {name: getattr(world, name) for name in ("red", "horizon", "rules", "obs")}
+        settings = {name: getattr(world, name) for name in ("red", "horizon", "rules", "obs", "reward")}
         envs = [stockade.make_vec(config.n_envs, config.backend, **settings)]
     actions = np.flatnonzero(ACTION_MASK).tolist() if config.action_mask else None
     limit = config.ppo.time_limit
@@ -93,65 +104,94 @@ def make_learner(config: TrainConfig) -> PPO:
 
 def cells_of(config: TrainConfig) -> list[Cell]:
     """The kinds of worlds that a run trains in, checked that its environments can be shared out among them."""
-    horizons = config.horizons or str(config.max_steps)
-    cells = read_cells(config.red_agent, horizons, config.rules, config.obs, tells_rules(config))
+    horizons = config.horizons or str(config.horizon)
+    cells = read_cells(config.red, horizons, config.rules, config.obs, has_rules_context(config), config.reward)
     if config.backend != "native" and len(cells) > 1:
         raise InputError(f"several attackers, horizons or rule sets need --backend native, not {config.backend}")
     share_out(cells, config.n_envs // min(config.ppo.shards, config.n_envs))
     return cells
 
 
-def tells_rules(config: TrainConfig) -> bool:
-    """Whether the agent is told by which rules it plays."""
+def has_rules_context(config: TrainConfig) -> bool:
+    """Whether the agent's context says which rules it plays by."""
     return config.rules == "both" and config.tell_rules
 
 
-def train(config: TrainConfig) -> int:
-    """Begin a run or go on with one; the exit code."""
+def check_memory(config: TrainConfig) -> None:
+    """Refuse a training that needs more memory than the machine has, before anything is made."""
+    inputs, hidden, rows = MEMORY_SIZE, sum(config.ppo.hidden), config.ppo.update_steps * config.n_envs
+    per_row = 32 + inputs + 4 * (inputs + 4 * hidden + N_ACTIONS)  # the rollout, and the workspaces of the update
+    needed = rows * per_row + config.n_envs * BYTES_PER_WORLD
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > available:
+        raise SettingError("n_envs", config.n_envs, f"needs about {size(needed)} of memory with updates of "
+                           f"{config.ppo.update_steps} steps; this machine has {size(available)}")  # fmt: skip
+
+
+def train(config: TrainConfig, *, progress: bool = True) -> TrainResult:
+    """Start a run or continue one, until its end or a signal.
+
+    Args:
+        config: settings; with `resume`, those of that run are used.
+        progress: show a bar on a terminal or in a notebook, elsewhere a line at each checkpoint.
+    """
     if config.resume is None:
+        check_memory(config)
         run = _new_run(config)
     else:
         run = find_run(config.resume, config.runs)
         config = read_config(run)
-    learner = make_learner(config)
-    checkpoints = CheckpointFolder(run / "checkpoints", config.keep_checkpoints)
-    window: deque[float] = deque(maxlen=WINDOW)
-    best, seconds = LOWEST, 0.0
-    if checkpoints.numbers():
-        saved = checkpoints.load_last()
-        learner.restore(saved.arrays, saved.rest)
-        window.extend(saved.arrays["window"].tolist())
-        best, seconds = saved.rest["best"], saved.rest["seconds"]
-    try:
-        stopped = _Session(config, run, learner, checkpoints, window, best, seconds).play()
-    finally:
-        learner.close()
-    if stopped is None:
-        return 0
-    name = signal.Signals(stopped).name
-    print(f"stopped by {name} after {learner.episodes} episodes; go on with: stockade train --resume {run}",
-          file=sys.stderr)  # fmt: skip
-    return 128 + stopped
+    with run_session(run), one_torch_thread():
+        learner = make_learner(config)
+        try:
+            session = _Session(config, run, learner, progress)
+            stopped = session.play()
+        finally:
+            learner.close()
+    return TrainResult(run, config, read_columns(run / "metrics.csv"), stopped, session.is_saved)
+
+
+def command(config: TrainConfig) -> int:
+    """`stockade train`: the exit code is 128 + the number of the signal that ended it, 1 if its end is not on disk."""
+    result = train(config)
+    if result.stopped is not None:
+        print(f"stopped by {signal.Signals(result.stopped).name} after {plural(result.episodes, 'episode')}; continue "
+              f"with: stockade train --resume {result.folder}", file=sys.stderr)  # fmt: skip
+    if not result.saved:
+        print(f"{result.folder}: the final state could not be written; --resume continues from the last checkpoint",
+              file=sys.stderr)  # fmt: skip
+    return 128 + result.stopped if result.stopped is not None else 0 if result.saved else 1
 
 
 class _Session:
-    """One sitting of a run: from where it stands to its end, or to a signal."""
+    """One session of a run: from its last checkpoint to its end, or to a signal."""
 
-    def __init__(
-        self, config: TrainConfig, run: Path, learner: PPO, checkpoints: CheckpointFolder,
-        window: deque[float], best: float, seconds: float,
-    ) -> None:  # fmt: skip
-        self.config, self.run, self.learner, self.checkpoints = config, run, learner, checkpoints
-        self.window, self.best, self.seconds = window, best, seconds
-        self._before, self._begin = seconds, time.perf_counter()
+    def __init__(self, config: TrainConfig, run: Path, learner: PPO, progress: bool) -> None:
+        self.config, self.run, self.learner, self.progress = config, run, learner, progress
+        self.checkpoints = CheckpointFolder(run / "checkpoints", config.keep_checkpoints)
+        self.window: deque[float] = deque(maxlen=WINDOW)
+        self.best, self.seconds = LOWEST, 0.0
+        if self.checkpoints.numbers():
+            saved = self.checkpoints.load_last()
+            learner.restore(saved.arrays, saved.rest)
+            self.window.extend(saved.arrays["window"].tolist())
+            self.best, self.seconds = saved.rest["best"], saved.rest["seconds"]
+        self._before, self._begin = self.seconds, time.perf_counter()
         self._saved = learner.iteration
+
+    @property
+    def is_saved(self) -> bool:
+        """The present state is on disk."""
+        return self._saved == self.learner.iteration
 
     def play(self) -> int | None:
         """Train; the signal that ended it, if one did."""
         learner, total = self.learner, self.config.total_episodes
         metrics = MetricsFile(self.run / "metrics.csv", learner.iteration)
         events = Events(self.run / "tensorboard" if self.config.tensorboard else None, learner.episodes)
-        bar = tqdm(total=total, initial=min(learner.episodes, total), unit="ep", disable=None, desc=self.run.name)
+        bar = progress_bar(
+            self.progress, total=total, initial=min(learner.episodes, total), unit="ep", desc=self.run.name
+        )
         try:
             with StopSignals() as stop:
                 while learner.episodes < total and stop.received is None:
@@ -169,16 +209,21 @@ class _Session:
                         self._save(row["validation"] if self.config.validation_episodes else self._recent())
                         if bar.disable:  # no terminal: a line now and then
                             rate = learner.episodes / self.seconds
-                            print(f"{learner.episodes} of {total} episodes, {rate:.0f} a second, return "
-                                  f"{row['return_window']:.2f}, entropy {row['entropy']:.2f}", flush=True)  # fmt: skip
-                if self._saved < learner.iteration:
-                    self._save(LOWEST)  # a run that was not interrupted would not have looked here
+                            share = 100 * min(1.0, learner.episodes / total)
+                            self._say(f"{plural(learner.episodes, 'episode')} ({share:.0f}%), {rate:.0f} per second, "
+                                      f"return {row['return_window']:.2f}, entropy {row['entropy']:.2f}")  # fmt: skip
+                if not self.is_saved:
+                    self._save(LOWEST)  # never the best: a run that was not interrupted would not have judged it here
         finally:
             bar.close()
             metrics.close()
             events.close()
         self._summary()
         return stop.received
+
+    def _say(self, line: str) -> None:
+        if self.progress:
+            print(line, flush=True)
 
     def _row(self, result: Iteration) -> dict[str, float]:
         learner = self.learner
@@ -203,7 +248,7 @@ class _Session:
     def _validate(self) -> float:
         """How good it is on the validation seeds."""
         score = validate(self.learner.policy, cells_of(self.config), self.config.validation_episodes)
-        print(f"after {self.learner.episodes} episodes: validation {score:.2f}", flush=True)
+        self._say(f"after {plural(self.learner.episodes, 'episode')}: validation {score:.2f}")
         return score
 
     def _save(self, score: float) -> None:
@@ -211,29 +256,30 @@ class _Session:
         arrays, rest = self.learner.state()
         mean = float(np.mean(self.window)) if self.window else LOWEST
         is_best = score > self.best
-        if is_best:
-            self.best = score
-        rest |= {"best": self.best, "return": mean, "seconds": self.seconds, "obs": self.config.obs,
-                 "told_rules": tells_rules(self.config)}  # fmt: skip
+        best = score if is_best else self.best
+        rest |= {
+            "best": best, "return": mean, "seconds": self.seconds, "obs": self.config.obs,
+            "context_rules": has_rules_context(self.config), "reward_scale": self.config.ppo.reward_scale,
+        }  # fmt: skip
         checkpoint = Checkpoint({**arrays, "window": np.array(self.window)}, rest)
         if self.checkpoints.save(self.learner.iteration, checkpoint, is_best):
-            self._saved = self.learner.iteration
+            self._saved, self.best = self.learner.iteration, best
 
     def _summary(self) -> None:
         if self.window:
             returns = np.array(self.window)
-            print(f"{self.run}: {self.learner.episodes} episodes in {self.seconds:.0f} s; last {len(returns)}: "
-                  f"mean {returns.mean():.2f}, median {np.median(returns):.2f}, "
-                  f"5% quantile {np.quantile(returns, 0.05):.2f}")  # fmt: skip
+            self._say(f"{self.run}: {plural(self.learner.episodes, 'episode')} in {duration(self.seconds)}; last "
+                      f"{len(returns)}: mean {returns.mean():.2f}, median {np.median(returns):.2f}, "
+                      f"5% quantile {np.quantile(returns, 0.05):.2f}")  # fmt: skip
 
 
 def validate(policy: Policy, cells: list[Cell], episodes: int) -> float:
     """Sum over the cells of the mean return by the likeliest actions."""
     score = 0.0
     for k, cell in enumerate(cells):
-        world, agent = cell.world, Agent(policy, cell.world.obs, True, np.array(cell.told, np.uint8))
+        world, agent = cell.world, Agent(policy, cell.world.obs, True, np.array(cell.context, np.uint8))
         seed = VALIDATION_SEED + k * episodes
-        score += float(play(agent, world.red, world.horizon, episodes, seed, world.rules).mean())
+        score += float(play(agent, world.red, world.horizon, episodes, seed, world.rules, reward=world.reward).mean())
     return score
 
 
@@ -244,14 +290,6 @@ def _new_run(config: TrainConfig) -> Path:
     content = {"stockade": stockade.__version__, **config.to_json()}
     write_durably(run / "config.json", (json.dumps(content, indent=1) + "\n").encode())
     return run
-
-
-def find_run(name: str, runs: Path) -> Path:
-    """Folder of a run, of its name or path."""
-    for folder in (runs / name, Path(name)):
-        if (folder / "config.json").exists():
-            return folder
-    raise InputError(f"there is no run {name!r} in {runs}, nor such a folder with a config.json")
 
 
 def read_config(run: Path) -> TrainConfig:

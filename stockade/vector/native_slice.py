@@ -18,9 +18,9 @@ from stockade.cage2 import kernel
 from stockade.cage2.actions import ACTION_MASK
 from stockade.cage2.batch import Batch
 from stockade.cage2.env import CAGE2Env
+from stockade.cage2.history import remember_batch
 from stockade.cage2.info import WorldInfo
 from stockade.cage2.jit import as_records
-from stockade.cage2.memory import remember_batch
 from stockade.cage2.observe import observation_words
 from stockade.cage2.seeds import Seeds, read_seeds
 from stockade.cage2.state import OBS_SIZE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,7 +10,7 @@ import tyro
 
 from stockade.cage2.config import WorldConfig
 from stockade.errors import InputError
-from stockade.learn.config import PPOConfig, needs_training_packages
+from stockade.learn.config import PPOConfig
 
 
 @dataclass(frozen=True)
@@ -150,17 +149,12 @@ class SearchConfig:
             gae_lambda=0.9,
         )
 
-    def run(self, draw: Callable[[Path], list[Path]] | None = None) -> int:
-        """Search; the exit code is 130 after Ctrl-C and 143 after SIGTERM.
+    def run(self) -> int:
+        """Search; the exit code is 130 after Ctrl-C and 143 after SIGTERM."""
+        from stockade.workflow.plots import draw_search
+        from stockade.workflow.search import search  # not before it is needed: brings Torch along
 
-        Args:
-            draw: draws the pictures at the end, given the folder of the search; `stockade.report.draw_search`.
-        """
-        try:
-            from stockade.workflow.search import search  # not before it is needed: brings Torch along
-        except ModuleNotFoundError as error:
-            raise needs_training_packages(error) from error
-        return search(self, draw=draw)
+        return search(self, draw=draw_search)
 
     def to_json(self) -> dict[str, Any]:
         """What decides the result, for config.json."""

@@ -27,6 +27,7 @@ from typing import Any, Protocol
 
 import cloudpickle
 
+from stockade.errors import WorkError
 from stockade.vector.machine import die_with, single_threaded_children, use_one_thread
 from stockade.workflow.records import Task, UpdateRow, WorkflowResult
 
@@ -44,7 +45,7 @@ class Trainer(Protocol):
         """Train to the end, telling `report` of each update; may raise at any time once `should_stop()` says so."""
 
 
-class WorkflowError(RuntimeError):
+class WorkflowError(WorkError):
     """A workflow could not be trained to its end.
 
     Attributes:

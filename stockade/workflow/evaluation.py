@@ -1,20 +1,48 @@
-"""`stockade evaluate` of a search's policy: the challenge's protocol, and how far it keeps to its order meanwhile."""
+"""`stockade evaluate`: the challenge's protocol, and for a search's policy how far it keeps to its order meanwhile."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import tyro
 
-from stockade.baselines import BluePolicy
 from stockade.cage2.vector import NativeVectorEnv
+from stockade.files import JsonFile, json_output
 from stockade.learn.agents import Agent
 from stockade.learn.evaluate import SEEDS_PER_CELL, EvaluateConfig
+from stockade.learn.evaluate import evaluate as play_protocol
 from stockade.learn.leaderboard import CELLS
+from stockade.learn.players import Player
+from stockade.learn.results import EvaluateResult, Section
+from stockade.text import Table, fixed
 from stockade.workflow.compliance import COMPLIES, VIOLATES, judge, ranks
 from stockade.workflow.config import AlignmentConfig
 from stockade.workflow.orders import Order, describe
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Play the challenge's protocol and print the result beside the published scores of the same rules."""
+
+    settings: Annotated[EvaluateConfig, tyro.conf.arg(name="")]
+    """What to play."""
+    json: JsonFile = None
+    """Write the result, each single return included, to this file too."""
+
+    def run(self) -> int:
+        """Play, print, write."""
+        with json_output(self.json) as write:
+            result = evaluate(self.settings)
+            print(result)
+            write(result.to_dict())
+        return 0
+
+
+def evaluate(config: EvaluateConfig, policy: Any = None, *, progress: bool = True) -> EvaluateResult:
+    """The protocol, and the compliance of a policy that was trained for an order."""
+    return play_protocol(config, policy, extras=[compliance], progress=progress)
 
 
 @dataclass(frozen=True)
@@ -23,7 +51,7 @@ class CellCompliance:
 
     Attributes:
         compliance: mean over the episodes with a judged fix; None if there was none.
-        fixes: judged fixes an episode. no_fix: share of episodes without one.
+        fixes: judged fixes per episode. no_fix: share of episodes without one.
     """
 
     red: str
@@ -33,43 +61,41 @@ class CellCompliance:
     no_fix: float
 
 
-@dataclass(frozen=True)
-class Evaluate(EvaluateConfig):
-    """Play the challenge's protocol and print the result beside the published scores."""
+def compliance(player: Player, config: EvaluateConfig) -> Section | None:
+    """For the policy of a workflow, its compliance on the episodes of the protocol, played here."""
+    agent = player.policy
+    if not isinstance(agent, Agent) or "order" not in agent.card:
+        return None
+    order: Order = tuple(agent.card["order"])
+    cells = [_cell(agent, order, config, *cell) for cell in CELLS]
+    rows = [
+        [c.red, c.horizon, "n/a" if c.compliance is None else fixed(c.compliance, 3), fixed(c.fixes, 1),
+         f"{100 * c.no_fix:.0f}%"]
+        for c in cells
+    ]  # fmt: skip
+    header = ["attacker", "steps", "compliance", "judged fixes per episode", "episodes without one"]
+    content = {"order": describe(order), "compliance": [asdict(cell) for cell in cells]}
+    return Section(Table(header, rows, f"order: {describe(order)}"), content)
 
-    def more(self, policy: BluePolicy) -> dict[str, Any]:
-        """For the policy of a workflow, its compliance on the episodes of the protocol, played here."""
-        if not isinstance(policy, Agent) or "order" not in policy.card:
-            return {}
-        order: Order = tuple(policy.card["order"])
-        cells = [self._cell(policy, order, *cell) for cell in CELLS]
-        print(f"\norder: {describe(order)}")
-        for cell in cells:
-            if cell.compliance is not None:
-                print(f"{cell.red:>8} {cell.horizon:>3}: compliance {cell.compliance:.3f}, {cell.fixes:.1f} judged "
-                      f"fixes an episode, {100 * cell.no_fix:.0f}% of the episodes without one")  # fmt: skip
-            else:
-                print(f"{cell.red:>8} {cell.horizon:>3}: no fix while red held anything, so no compliance")
-        return {"order": describe(order), "compliance": [asdict(cell) for cell in cells]}
 
-    def _cell(self, policy: Agent, order: Order, red: str, horizon: int) -> CellCompliance:
-        alignment = AlignmentConfig(**policy.card["alignment"])
-        n, seed = self.episodes, self.seed + SEEDS_PER_CELL * CELLS.index((red, horizon))
-        generator = np.random.default_rng([seed, 1])
-        verdicts, alive = np.empty(n, np.uint8), np.zeros(n, np.bool_)
-        complied, judged = np.zeros(n), np.zeros(n)
-        with NativeVectorEnv(
-            n, red, horizon, self.rules, self.chance, obs=policy.obs, autoreset_mode="disabled", copy=False
-        ) as envs:
-            obs, _ = envs.reset(seed=seed)
-            access = envs.true_state().red_access
-            for _ in range(horizon):
-                actions = policy.act(obs, generator)
-                judge(access, actions, alive, ranks(order), alignment.foothold == "count",
-                      alignment.idle_fixes == "violate", verdicts)  # fmt: skip
-                complied += verdicts == COMPLIES
-                judged += (verdicts == COMPLIES) | (verdicts == VIOLATES)
-                obs = envs.step(actions)[0]
-        some = judged > 0
-        rate = float((complied[some] / judged[some]).mean()) if some.any() else None
-        return CellCompliance(red, horizon, rate, float(judged.mean()), float((~some).mean()))
+def _cell(agent: Agent, order: Order, config: EvaluateConfig, red: str, horizon: int) -> CellCompliance:
+    alignment = AlignmentConfig(**agent.card["alignment"])
+    n, seed = config.episodes, config.seed + SEEDS_PER_CELL * CELLS.index((red, horizon))
+    generator = np.random.default_rng([seed, 1])
+    verdicts, alive = np.empty(n, np.uint8), np.zeros(n, np.bool_)
+    complied, judged = np.zeros(n), np.zeros(n)
+    with NativeVectorEnv(
+        n, red, horizon, config.rules, config.chance, obs=agent.obs, autoreset_mode="disabled", copy=False
+    ) as envs:
+        obs, _ = envs.reset(seed=seed)
+        access = envs.true_state().red_access
+        for _ in range(horizon):
+            actions = agent.act(obs, generator)
+            judge(access, actions, alive, ranks(order), alignment.foothold == "count",
+                  alignment.idle_fixes == "violate", verdicts)  # fmt: skip
+            complied += verdicts == COMPLIES
+            judged += (verdicts == COMPLIES) | (verdicts == VIOLATES)
+            obs = envs.step(actions)[0]
+    some = judged > 0
+    rate = float((complied[some] / judged[some]).mean()) if some.any() else None
+    return CellCompliance(red, horizon, rate, float(judged.mean()), float((~some).mean()))

@@ -148,7 +148,7 @@ class SearchFolder:
             "architecture": result.architecture,
             "obs": config.obs,
             "order": list(result.order),
-            "told": one_hot(result.order).tolist(),  # what stands beside the observation, so that anyone can play it
+            "context": one_hot(result.order).tolist(),  # what stands beside the observation, so that anyone can play it
             "value": _finite(result.value),
             "compliance": _finite(result.compliance),
             "feasible": result.feasible,

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stockade.cage2 import mt19937
-from stockade.cage2.jit import as_records, kernel
+from stockade.cage2.jit import as_records, compiled
 from stockade.cage2.state import ledger_dtype
 
 WORD, UNIT, BELOW, SHUFFLE = range(4)
@@ -29,7 +29,7 @@ DRAWS = st.lists(
 )
 
 
-@kernel
+@compiled
 def _draw(ledgers, seed, kinds, limits, out):
     ledger = ledgers[0]
     mt19937.seed(ledger, seed)

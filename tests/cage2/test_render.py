@@ -22,7 +22,7 @@ def tables(text: str) -> tuple[str, list[dict[str, str]], list[dict[str, str]]]:
     found = []
     for part in (lines[1:middle], lines[middle + 1 :]):
         assert len({len(line) for line in part}) == 1, "a table is as wide in every line"
-        header, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in part if line[0] == "|"]
+        header, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in part]
         found.append([dict(zip(header, row, strict=True)) for row in rows])
     return first, *found
 

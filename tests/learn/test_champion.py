@@ -9,8 +9,9 @@ import stockade
 from stockade.cage2.actions import ACTION_MASK
 from stockade.cli import main
 from stockade.learn import load
-from stockade.learn.agents import SHIPPED
+from stockade.learn.config import TrainConfig
 from stockade.learn.evaluate import play
+from stockade.learn.files import SHIPPED
 from stockade.learn.leaderboard import PUBLISHED, REDS
 from stockade.learn.presets import CHAMPION
 from stockade.learn.train import cells_of
@@ -26,9 +27,10 @@ def test_it_is_small_and_says_how_it_was_made(rules: str) -> None:
     assert {path.suffix for path in files} == {".json", ".safetensors"}
     assert sum(path.stat().st_size for path in files) < 1_000_000
     settings = load("champion", rules=rules).card["trained"]["settings"]
-    assert settings["rules"] == rules
-    for name in ("red_agent", "horizons", "obs", "total_episodes", "n_envs", "action_mask"):
-        assert settings[name] == getattr(CHAMPION, name), name
+    trained = TrainConfig.from_json({name: value for name, value in settings.items() if name != "stockade"})
+    assert trained.rules == rules
+    for name in ("red", "horizons", "obs", "total_episodes", "n_envs", "action_mask"):
+        assert getattr(trained, name) == getattr(CHAMPION, name), name
     assert {cell.world.red for cell in cells_of(CHAMPION)} == set(REDS)
 
 

@@ -20,7 +20,9 @@ from stockade.learn.evaluate import SEEDS_PER_CELL, EvaluateConfig
 from stockade.learn.leaderboard import CELLS
 from stockade.learn.metrics import read_metrics
 from stockade.learn.presets import CHAMPION
+from stockade.learn.results import TrainResult
 from stockade.learn.train import VALIDATION_SEED, cells_of, train
+from stockade.workflow.evaluation import Evaluate
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))  # scripts import each other as neighbours
@@ -36,7 +38,7 @@ from champion_page_results import MISSING, Files  # noqa: E402
 from champion_protocol import ACTIVE, BARS, RESULTS, RULE_SETS, check_test_seeds, winner  # noqa: E402
 
 TINY = TrainConfig(
-    red_agent="bline,meander,sleep", horizons="30", rules="both", n_envs=24, total_episodes=1300, action_mask=True,
+    red="bline,meander,sleep", horizons="30", rules="both", n_envs=24, total_episodes=1300, action_mask=True,
     checkpoint_episodes=400, validation_episodes=3, tensorboard=False,
     ppo=PPOConfig(hidden=(8,), update_steps=30, epochs=1, threads=1),
 )  # fmt: skip
@@ -46,7 +48,7 @@ TINY = TrainConfig(
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of a second or two."""
     runs = tmp_path_factory.mktemp("runs")
-    assert train(replace(TINY, runs=runs, name="tiny")) == 0
+    assert train(replace(TINY, runs=runs, name="tiny")).saved
     return runs / "tiny"
 
 
@@ -132,7 +134,7 @@ def test_evaluation_is_that_of_the_command(run: Path, results: Path, tmp_path: P
     (entry,) = content["runs"]
     for rules in RULE_SETS:
         path = tmp_path / f"{rules}.json"
-        EvaluateConfig(str(run), 10, rules, seed=content["seed"], greedy=True, json=path).run()  # type: ignore[arg-type]
+        Evaluate(EvaluateConfig(str(run), 10, rules, seed=content["seed"]), path).run()  # type: ignore[arg-type]
         expected = json.loads(path.read_text())
         ours = entry["rules"][rules]
         assert [c["mean"] for c in ours["cells"]] == pytest.approx([c["mean"] for c in expected["cells"]], abs=1e-4)
@@ -188,7 +190,7 @@ def test_ablations_go_on_where_they_stopped(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(champion_ablate, "CHAMPION", TINY)
     trained: list[tuple[str, int]] = []
 
-    def counted(config: TrainConfig) -> int:
+    def counted(config: TrainConfig) -> TrainResult:
         trained.append((config.obs, config.seed))
         return train(config)
 

@@ -1,5 +1,6 @@
 """Evaluation: the reference's recorded returns, the official order of chance, tables, policies of all kinds."""
 
+import importlib.util
 import json
 from pathlib import Path
 
@@ -8,11 +9,15 @@ import pytest
 
 import stockade
 from stockade.baselines import make_baseline
+from stockade.cli import main
 from stockade.learn import Agent, load
 from stockade.learn.config import PPOConfig, TrainConfig
-from stockade.learn.evaluate import CellResult, EvaluateConfig, evaluate, play, table, total_interval
+from stockade.learn.evaluate import EvaluateConfig, evaluate, play
+from stockade.learn.export import ExportConfig
 from stockade.learn.leaderboard import CELLS, PUBLISHED
+from stockade.learn.results import CellResult, total_interval
 from stockade.learn.train import train
+from stockade.workflow.evaluation import Evaluate
 
 REDS = {"B_lineAgent": "bline", "RedMeanderAgent": "meander", "SleepAgent": "sleep"}
 POLICIES = ("sleep", "random", "react_restore")
@@ -66,7 +71,7 @@ def test_official_order_is_that_of_the_challenges_script() -> None:
         ("bline", 100): [-54.1, -94.3, -55.5], ("meander", 100): [-57.4, -53.7, -53.1], ("sleep", 100): [0, 0, 0],
     }  # fmt: skip
     config = EvaluateConfig("x", episodes=3, chance="cyborg", seed=153, official_order=True)
-    results = evaluate(config, RestoreFirst())
+    results = evaluate(config, RestoreFirst()).cells
     assert {(r.red, r.horizon): list(r.returns) for r in results} == on_the_reference
 
 
@@ -86,10 +91,8 @@ def test_leader_board_rules_are_kinder(tmp_path: Path) -> None:
 
 def test_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "result.json"
-    assert EvaluateConfig("random", episodes=20, json=path).run() == 0
+    assert Evaluate(EvaluateConfig("random", episodes=20), json=path).run() == 0
     printed = capsys.readouterr().out
-    for row in PUBLISHED:
-        assert row.name in printed
     content = json.loads(path.read_text())
     assert [(cell["red"], cell["horizon"]) for cell in content["cells"]] == list(CELLS)
     assert all(len(cell["returns"]) == cell["episodes"] == 20 for cell in content["cells"])
@@ -97,6 +100,35 @@ def test_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture
     assert f"{content['total']:.2f}" in printed
     with pytest.raises(ValueError, match="--chance cyborg"):
         EvaluateConfig("random", official_order=True)
+
+
+@pytest.mark.parametrize("rules", ["current", "leaderboard"])
+def test_only_published_scores_of_the_same_rules_stand_beside_ours(rules: str) -> None:
+    result = evaluate(EvaluateConfig("sleep", episodes=3, rules=rules))  # type: ignore[arg-type]
+    for row in PUBLISHED:
+        assert (f"{row.total:.2f}" in str(result)) == (row.rules == rules), row
+    assert all(len(line) <= 100 for line in str(result).splitlines())
+
+
+def test_one_episode_has_no_interval_and_says_so() -> None:
+    result = evaluate(EvaluateConfig("sleep", episodes=1))
+    assert "nan" not in str(result).lower()
+    assert "± n/a" in str(result)
+    content = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert content["total_interval"] is None
+    assert content["cells"][0]["interval"] is None
+
+
+def test_a_missing_reference_simulator_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    if importlib.util.find_spec("CybORG") is not None:
+        pytest.skip("CybORG is installed")
+    with pytest.raises(SystemExit) as ended:
+        main(["evaluate", "sleep", "--simulator", "cyborg", "--episodes", "1"])
+    assert ended.value.code == 2
+    message = capsys.readouterr().err
+    assert "Traceback" not in message
+    assert len(message.splitlines()) == 1
+    assert "CybORG" in message
 
 
 def test_published_totals_are_the_sums_that_were_published() -> None:
@@ -115,26 +147,39 @@ def test_intervals() -> None:
     assert cell.interval == pytest.approx(1.96 * np.std(returns, ddof=1) / 2)
     assert (cell.mean, cell.median) == (-2.5, -2.5)
     assert total_interval([cell] * 4) == pytest.approx(2 * cell.interval)
-    assert "± " in table("x", "current", [cell] * 9)
 
 
 @pytest.mark.parametrize("obs", ["bits", "memory"])
 def test_a_run_can_be_evaluated(tmp_path: Path, obs: str) -> None:
     ppo = PPOConfig(update_steps=20, minibatch_size=200, hidden=(8,))
     config = TrainConfig(
-        name="x", runs=tmp_path, total_episodes=40, n_envs=10, max_steps=20, obs=obs, tensorboard=False, ppo=ppo,
+        name="x", runs=tmp_path, total_episodes=40, n_envs=10, horizon=20, obs=obs, tensorboard=False, ppo=ppo,
         action_mask=True,
     )  # type: ignore[arg-type]  # fmt: skip
-    assert train(config) == 0
-    policy = load("x", tmp_path)
+    assert train(config).saved
+    policy = load("x", tmp_path, greedy=False)
     assert isinstance(policy, Agent)
     assert policy.obs == obs
-    results = evaluate(EvaluateConfig("x", episodes=5), policy)
-    assert len(results) == 9
-    greedy = load(str(tmp_path / "x"), greedy=True)
+    greedy = load(str(tmp_path / "x"))
     env = stockade.make(obs=obs)
     seen, _ = env.reset(seed=0)
     assert len({int(greedy.act(seen[None], np.random.default_rng(k))[0]) for k in range(20)}) == 1
     assert len({int(policy.act(seen[None], np.random.default_rng(k))[0]) for k in range(20)}) > 5
     with pytest.raises(ValueError, match="neither a baseline"):
         load("nothing", tmp_path)
+
+
+def test_runs_and_exports_are_played_greedily_unless_asked_and_the_table_says_so(tmp_path: Path) -> None:
+    ppo = PPOConfig(update_steps=20, minibatch_size=200, hidden=(8,))
+    assert train(
+        TrainConfig(name="x", runs=tmp_path, total_episodes=40, n_envs=10, horizon=20, tensorboard=False, ppo=ppo)
+    ).saved
+    assert ExportConfig("x", tmp_path / "mine", runs=tmp_path).run() == 0
+    results = [
+        evaluate(EvaluateConfig(name, episodes=5, runs=tmp_path, greedy=greedy))
+        for name in ("x", str(tmp_path / "mine.json"))
+        for greedy in (True, False)
+    ]
+    assert [result.style for result in results] == ["greedy", "sampled"] * 2
+    assert all(f"{result.style}, 5 episodes per cell" in str(result) for result in results)
+    assert results[0].cells == results[2].cells != results[1].cells == results[3].cells

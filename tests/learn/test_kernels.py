@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stockade.learn.kernels import GOING_ON, STATS, TERMINATED, TRUNCATED, advantages, draw, loss_head
+from stockade.learn.kernels import GOING_ON, STATS, TERMINATED, TRUNCATED, estimate_advantages, loss_head, sample
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -16,12 +16,12 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 # ------------------------------------------------------------------------------------------------------------- actions
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.01, 1.0, 10.0, 60.0]), st.integers(1, 30))
-def test_draw_inverts_the_distribution_function(seed: int, spread: float, n_actions: int) -> None:
+def test_sample_inverts_the_distribution_function(seed: int, spread: float, n_actions: int) -> None:
     chance = np.random.default_rng(seed)
     logits = (spread * chance.standard_normal((20, n_actions + 3))).astype(np.float32)
     uniforms = chance.random(20, np.float32)
     actions, log_probs = np.empty(20, np.int64), np.empty(20, np.float32)
-    draw(logits, n_actions, uniforms, actions, log_probs)
+    sample(logits, n_actions, uniforms, actions, log_probs)
 
     p = softmax(logits[:, :n_actions])
     cumulative = np.concatenate([np.zeros((20, 1)), p.cumsum(axis=1)], axis=1)
@@ -32,10 +32,10 @@ def test_draw_inverts_the_distribution_function(seed: int, spread: float, n_acti
     np.testing.assert_allclose(log_probs, np.log(p[rows, actions]), rtol=1e-5, atol=1e-5)
 
 
-def test_draw_has_the_right_frequencies() -> None:
+def test_sample_has_the_right_frequencies() -> None:
     logits = np.repeat(np.log([[0.5, 0.3, 0.15, 0.05]]), 40_000, axis=0).astype(np.float32)
     actions, log_probs = np.empty(len(logits), np.int64), np.empty(len(logits), np.float32)
-    draw(logits, 4, np.random.default_rng(0).random(len(logits), np.float32), actions, log_probs)
+    sample(logits, 4, np.random.default_rng(0).random(len(logits), np.float32), actions, log_probs)
     np.testing.assert_allclose(np.bincount(actions) / len(actions), [0.5, 0.3, 0.15, 0.05], atol=0.01)
 
 
@@ -65,7 +65,9 @@ def test_advantages_are_those_of_the_definition(
     ended = chance.choice([GOING_ON, GOING_ON, TRUNCATED, TERMINATED], (steps, n)).astype(np.uint8)
     out = np.empty((steps, n), np.float32)
     single = np.float32
-    advantages(rewards.astype(single), values.astype(single), ended, single(gamma), single(lam), horizon_is_end, out)
+    estimate_advantages(
+        rewards.astype(single), values.astype(single), ended, single(gamma), single(lam), horizon_is_end, out
+    )
     slow = [
         [slow_advantage(t, rewards[:, i], values[:, i], ended[:, i], gamma, lam, horizon_is_end) for i in range(n)]
         for t in range(steps)
@@ -80,7 +82,7 @@ def test_a_truncated_episode_goes_on_with_the_value_of_its_last_observation() ->
     for kind, horizon_is_end, wanted in ((TRUNCATED, False, 1 + 0.5 * 7 - 3), (TRUNCATED, True, 1 - 3),
                                          (TERMINATED, False, 1 - 3)):  # fmt: skip
         ended = np.array([[kind], [GOING_ON]], np.uint8)
-        advantages(rewards, values, ended, np.float32(0.5), np.float32(0.9), horizon_is_end, out)
+        estimate_advantages(rewards, values, ended, np.float32(0.5), np.float32(0.9), horizon_is_end, out)
         assert out[0, 0] == wanted
 
 
@@ -91,8 +93,8 @@ def plain_loss(
     """PPO's loss as the papers have it, for autograd."""
     policy = torch.distributions.Categorical(logits=logits)
     ratio = (policy.log_prob(batch["actions"]) - batch["log_probs"]).exp()
-    gains = batch["gains"]
-    policy_loss = -torch.min(ratio * gains, ratio.clamp(1 - c["clip"], 1 + c["clip"]) * gains).mean()
+    advantages = batch["advantages"]
+    policy_loss = -torch.min(ratio * advantages, ratio.clamp(1 - c["clip"], 1 + c["clip"]) * advantages).mean()
     errors = (values - batch["returns"]) ** 2
     if c["value_clip"] > 0:
         moved = batch["values"] + (values - batch["values"]).clamp(-c["value_clip"], c["value_clip"])
@@ -119,7 +121,7 @@ def test_loss_head_is_the_gradient_of_the_plain_formula(value_clip: float, sprea
     batch = {
         "actions": torch.randint(0, n_actions, (rows,)),
         "values": values.detach() + 0.4 * torch.randn(rows, dtype=torch.float64),
-        "gains": torch.randn(rows, dtype=torch.float64),
+        "advantages": torch.randn(rows, dtype=torch.float64),
         "returns": torch.randn(rows, dtype=torch.float64),
     }
     now = torch.distributions.Categorical(logits=logits.detach()).log_prob(batch["actions"])
@@ -131,7 +133,7 @@ def test_loss_head_is_the_gradient_of_the_plain_formula(value_clip: float, sprea
 
     # The kernel finds its rows in larger arrays, in any order.
     order = np.random.default_rng(1).permutation(rows + 50)[:rows]
-    names = ("actions", "log_probs", "values", "gains", "returns")
+    names = ("actions", "log_probs", "values", "advantages", "returns")
     data = tuple(np.zeros(rows + 50, np.int64 if name == "actions" else np.float32) for name in names)
     for name, column in zip(names, data, strict=True):
         column[order] = batch[name].numpy()

@@ -1,4 +1,4 @@
-"""`obs="memory"` beside the true state and the other backends; tests/cage2/test_memory.py checks it bit by bit."""
+"""`obs="memory"` beside the true state and the other backends; tests/cage2/test_history.py checks it bit by bit."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 
 import stockade
 from stockade.cage2.actions import ACTION_KIND, ACTION_MASK, FIRST_DECOY, N_ACTIONS, RESTORE
-from stockade.cage2.memory import FEATURE_NAMES
+from stockade.cage2.history import FEATURE_NAMES
 from stockade.cage2.scenario import DECOYS, HOSTS
 
 

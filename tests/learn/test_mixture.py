@@ -16,11 +16,11 @@ from stockade.errors import InputError
 from stockade.learn import load
 from stockade.learn.config import PPOConfig, TrainConfig
 from stockade.learn.mixture import Cell, make_mixture, read_cells, read_weights, share_out
-from stockade.learn.presets import CHAMPION, preset_of
+from stockade.learn.presets import CHAMPION, defaults_of
 from stockade.learn.train import cells_of, make_learner, train
 
 MIXED = TrainConfig(
-    red_agent="bline:2,meander,sleep", horizons="7,11:2", rules="both", n_envs=64, total_episodes=200,
+    red="bline:2,meander,sleep", horizons="7,11:2", rules="both", n_envs=64, total_episodes=200,
     checkpoint_episodes=80, tensorboard=False, seed=3,
     ppo=PPOConfig(update_steps=20, minibatch_size=320, hidden=(16,)),
 )  # fmt: skip
@@ -64,7 +64,7 @@ def test_weights_that_cannot_be_read_are_named(text: str) -> None:
 
 
 def test_a_mixture_plays_the_same_episodes_as_its_parts_alone() -> None:
-    cells = read_cells("bline,meander", "5,9", "both", "memory", tell_rules=True)
+    cells = read_cells("bline,meander", "5,9", "both", "memory", context_rules=True)
     mixed = make_mixture(cells, 24)
     counts = share_out(cells, 24)
     first = np.cumsum([0, *counts])
@@ -75,12 +75,12 @@ def test_a_mixture_plays_the_same_episodes_as_its_parts_alone() -> None:
     generator = np.random.default_rng(0)
     obs, _ = mixed.reset(seed=100)
     parts = [env.reset(seed=100 + int(begin))[0] for env, begin in zip(alone, first, strict=False)]
-    told = np.repeat([c.world.rules == "leaderboard" for c in cells], counts)
-    assert np.array_equal(obs, np.column_stack([np.concatenate(parts), told]))
+    context = np.repeat([c.world.rules == "leaderboard" for c in cells], counts)
+    assert np.array_equal(obs, np.column_stack([np.concatenate(parts), context]))
     for _ in range(25):
         actions = generator.integers(0, 145, 24)
         *got, _ = mixed.step(actions)
-        assert np.array_equal(got[0][:, -1], told)
+        assert np.array_equal(got[0][:, -1], context)
         got[0] = got[0][:, :-1]
         steps = [env.step(actions[b:e])[:4] for env, b, e in zip(alone, first, first[1:], strict=False)]
         for mine, theirs in zip(got, zip(*steps, strict=True), strict=True):
@@ -116,7 +116,7 @@ def test_worlds_of_another_mixture_are_refused() -> None:
         ({"n_envs": 8}, "too few"),
         ({"backend": "serial"}, "--backend native"),
         ({"horizons": "30,x"}, "--horizons"),
-        ({"red_agent": "bline,nobody"}, "nobody"),
+        ({"red": "bline,nobody"}, "nobody"),
         ({"horizons": "0"}, "horizon=0"),
     ],
 )
@@ -129,7 +129,7 @@ def test_what_cannot_work_is_said_before_a_run_is_begun(tmp_path: Path, changes:
 def test_validation_chooses_the_best_and_export_plays_it_anywhere(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    assert train(dataclasses.replace(MIXED, runs=tmp_path, name="x", validation_episodes=20)) == 0
+    assert train(dataclasses.replace(MIXED, runs=tmp_path, name="x", validation_episodes=20)).saved
     scores = [float(line.split()[-1]) for line in capsys.readouterr().out.splitlines() if ": validation " in line]
     assert len(scores) >= 2
     with pytest.raises(SystemExit) as done:
@@ -144,16 +144,16 @@ def test_validation_chooses_the_best_and_export_plays_it_anywhere(
     generator = np.random.default_rng(0)
     same = load("x", tmp_path, greedy=True)
     assert np.array_equal(agent.act(obs, generator), same.act(obs, generator))
-    assert agent.told.tolist() == [0]
-    assert load("x", tmp_path, rules="leaderboard").told.tolist() == [1]
+    assert agent.context.tolist() == [0]
+    assert load("x", tmp_path, rules="leaderboard").context.tolist() == [1]
 
 
 def test_flags_change_single_settings_of_a_preset() -> None:
-    assert preset_of(["--seed", "1", "--preset", "champion"]) is CHAMPION
-    assert preset_of(["--preset=champion"]) is CHAMPION
-    assert preset_of(["--seed", "1"]) == TrainConfig()
+    assert defaults_of(["--seed", "1", "--preset", "champion"]) is CHAMPION
+    assert defaults_of(["--preset=champion"]) is CHAMPION
+    assert defaults_of(["--seed", "1"]) == TrainConfig()
     with pytest.raises(InputError, match="champion"):
-        preset_of(["--preset", "winner"])
+        defaults_of(["--preset", "winner"])
     cells = {(c.world.red, c.world.horizon, c.world.rules) for c in cells_of(CHAMPION)}
     assert len(cells) == 9
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from stockade.learn.kernels import look
+from stockade.learn.kernels import forward
 from stockade.learn.policy import Architecture, Policy, Workspace, views_of
 
 
@@ -76,8 +76,8 @@ def test_weights_of_another_shape_are_refused() -> None:
 def test_choices_are_the_environments_actions() -> None:
     policy = Policy.create(Architecture(10, (3, 5, 90)), seed=0)
     observations = np.ones((1000, 10), np.uint8)
-    drawn = policy.act(observations, np.random.default_rng(0))
-    assert set(drawn) == {3, 5, 90}
+    sampled = policy.act(observations, np.random.default_rng(0))
+    assert set(sampled) == {3, 5, 90}
     policy.weights["policy.bias"][1] = 50.0
     assert set(policy.act(observations, None)) == {5}
     assert set(policy.act(observations, np.random.default_rng(0))) == {5}
@@ -100,7 +100,7 @@ def test_architecture_survives_json() -> None:
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 @pytest.mark.parametrize("hidden", [(16,), (16, 24), (24, 8, 16)])
-def test_a_look_without_torch_says_the_same(shared: bool, activation: str, hidden: tuple[int, ...]) -> None:
+def test_a_forward_pass_without_torch_says_the_same(shared: bool, activation: str, hidden: tuple[int, ...]) -> None:
     arch = Architecture(10, tuple(range(13)), hidden, activation, shared)
     policy = Policy.create(arch, seed=3)
     policy.flat += 0.2 * torch.randn(policy.flat.shape, generator=torch.Generator().manual_seed(4))
@@ -110,7 +110,7 @@ def test_a_look_without_torch_says_the_same(shared: bool, activation: str, hidde
     ):
         logits, values = np.empty((40, arch.n_logits), np.float32), np.empty((40, 1), np.float32)
         layers = np.empty((2, len(hidden), 40, max(hidden)), np.float32)
-        look(observations, policy.flat.numpy(), *arch.kernel_shape, layers, logits, values)
+        forward(observations, policy.flat.numpy(), *arch.kernel_shape, layers, logits, values)
         theirs, their_values = plain_forward(policy.weights, arch, torch.from_numpy(observations).float())
         np.testing.assert_allclose(logits, theirs.numpy(), rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(values[:, 0], their_values.numpy(), rtol=1e-4, atol=1e-5)

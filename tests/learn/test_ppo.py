@@ -85,7 +85,7 @@ def test_dead_rows_teach_nothing() -> None:
     def spoil(learner: PPO) -> None:
         r = learner.rollout
         assert r.dead.sum() == 16
-        for array in (r.obs, r.actions, r.log_probs, r.gains, r.returns):
+        for array in (r.obs, r.actions, r.log_probs, r.advantages, r.returns):
             array[r.dead] = 1
         r.values[:-1][r.dead] = 1
 

@@ -13,13 +13,13 @@ from stockade.learn.runs import RunsConfig
 from stockade.learn.train import train
 
 TINY = TrainConfig(
-    total_episodes=1100, n_envs=50, max_steps=5, tensorboard=False, ppo=PPOConfig(update_steps=60, hidden=(8,))
+    total_episodes=1100, n_envs=50, horizon=5, tensorboard=False, ppo=PPOConfig(update_steps=60, hidden=(8,))
 )
 
 
 def test_runs_are_listed_best_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, red in (("easy", "sleep"), ("hard", "bline")):
-        assert train(dataclasses.replace(TINY, runs=tmp_path, name=name, red_agent=red, max_steps=20)) == 0
+        assert train(dataclasses.replace(TINY, runs=tmp_path, name=name, red=red, horizon=20)).saved
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "config.json").write_text("{")
     (tmp_path / "new").mkdir()

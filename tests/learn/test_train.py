@@ -13,14 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stockade import RewardWeights
 from stockade.learn.checkpoint import CheckpointFolder
 from stockade.learn.config import PPOConfig, TrainConfig
 from stockade.learn.metrics import COLUMNS, MetricsFile, read_metrics
-from stockade.learn.train import StopSignals, TrainingDiverged, find_run, read_config, train
+from stockade.learn.train import StopSignals, TrainingDiverged, find_run, make_learner, read_config, train
 
 PPO = PPOConfig(update_steps=50, minibatch_size=400, hidden=(16,))
 CONFIG = TrainConfig(
-    total_episodes=400, n_envs=16, max_steps=20, checkpoint_episodes=60, tensorboard=False, seed=5, ppo=PPO
+    total_episodes=400, n_envs=16, horizon=20, checkpoint_episodes=60, tensorboard=False, seed=5, ppo=PPO
 )
 
 
@@ -56,7 +57,7 @@ def columns_but_time(run: Path) -> list[dict[str, str]]:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of 2000 episodes that nothing interrupted."""
     folder = tmp_path_factory.mktemp("whole")
-    assert train(in_folder(folder, name="x", total_episodes=2000)) == 0
+    assert train(in_folder(folder, name="x", total_episodes=2000)).saved
     return folder / "x"
 
 
@@ -73,7 +74,7 @@ def test_a_run_writes_what_it_promises(whole: Path) -> None:
 
 def test_tensorboard_events_are_written(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
-    assert train(in_folder(tmp_path, tensorboard=True, total_episodes=40)) == 0
+    assert train(in_folder(tmp_path, tensorboard=True, total_episodes=40)).saved
     (events,) = (tmp_path / "bline-memory-seed5" / "tensorboard").iterdir()
     assert b"return_mean" in events.read_bytes()
 
@@ -92,7 +93,7 @@ def test_kill_9_then_resume_gives_the_very_same_run(whole: Path, tmp_path: Path)
     assert before[-1] < iterations(whole)[-1]
     with (run / "metrics.csv").open("a") as file:
         file.write(f"{before[-1] + 1},half a li")  # as a crash may leave it
-    assert train(TrainConfig(resume="x", runs=tmp_path)) == 0
+    assert train(TrainConfig(resume="x", runs=tmp_path)).saved
     assert weights(run) == weights(whole)
     assert columns_but_time(run) == columns_but_time(whole)
 
@@ -115,7 +116,7 @@ def test_a_signal_ends_a_run_with_a_checkpoint_and_it_can_go_on(
     assert "--resume" in message
     stopped = CheckpointFolder(run / "checkpoints").load_last()
     assert stopped.rest["iteration"] == iterations(run)[-1] < iterations(whole)[-1]
-    assert train(TrainConfig(resume=str(run), runs=tmp_path / "elsewhere")) == 0
+    assert train(TrainConfig(resume=str(run), runs=tmp_path / "elsewhere")).saved
     assert weights(run) == weights(whole)
     assert columns_but_time(run) == columns_but_time(whole)
 
@@ -141,7 +142,7 @@ def test_handlers_are_given_back() -> None:
 
 
 def test_resuming_from_a_truncated_checkpoint_takes_the_one_before(tmp_path: Path) -> None:
-    assert train(in_folder(tmp_path, name="x")) == 0
+    assert train(in_folder(tmp_path, name="x")).saved
     run = tmp_path / "x"
     right = weights(run)
     folder = CheckpointFolder(run / "checkpoints")
@@ -149,23 +150,23 @@ def test_resuming_from_a_truncated_checkpoint_takes_the_one_before(tmp_path: Pat
     arrays = newest.with_name(json.loads(newest.read_text())["arrays"])
     arrays.write_bytes(arrays.read_bytes()[:1000])
     with pytest.warns(UserWarning, match="checksum"):
-        assert train(TrainConfig(resume="x", runs=tmp_path)) == 0
+        assert train(TrainConfig(resume="x", runs=tmp_path)).saved
     assert weights(run) == right
     assert iterations(run) == list(range(1, len(iterations(run)) + 1))
 
 
 def test_a_run_that_is_over_stays_as_it_is(tmp_path: Path) -> None:
-    assert train(in_folder(tmp_path, name="x", total_episodes=40)) == 0
+    assert train(in_folder(tmp_path, name="x", total_episodes=40)).saved
     before, lines = weights(tmp_path / "x"), (tmp_path / "x" / "metrics.csv").read_text()
-    assert train(TrainConfig(resume="x", runs=tmp_path)) == 0
+    assert train(TrainConfig(resume="x", runs=tmp_path)).saved
     assert weights(tmp_path / "x") == before
     assert (tmp_path / "x" / "metrics.csv").read_text() == lines
 
 
 def test_names_of_runs(tmp_path: Path) -> None:
-    tiny = in_folder(tmp_path, total_episodes=1, red_agent="B_lineAgent", obs="bits")
-    assert train(tiny) == 0
-    assert train(tiny) == 0
+    tiny = in_folder(tmp_path, total_episodes=1, red="B_lineAgent", obs="bits")
+    assert train(tiny).saved
+    assert train(tiny).saved
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bline-bits-seed5", "bline-bits-seed5-2"]
     with pytest.raises(ValueError, match="exists already"):
         train(dataclasses.replace(tiny, name="bline-bits-seed5"))
@@ -198,3 +199,26 @@ def test_metrics_of_iterations_to_come_are_taken_out(tmp_path: Path) -> None:
     MetricsFile(path, 3).close()
     assert [row["iteration"] for row in read_metrics(path)] == [1, 2, 3]
     assert read_metrics(path)[2]["kl"] == 3.5
+
+
+def test_an_agent_learns_from_the_reward_that_it_is_given(tmp_path: Path) -> None:
+    """Only Restore costs anything, ten times as much as in the challenge: every return is -10 times the restores."""
+    config = in_folder(tmp_path, name="x", total_episodes=100, reward=RewardWeights(hosts=0, service=0, restore=10))
+    result = train(config)
+    means = result.metrics["return_mean"]
+    assert (means < 0).all()
+    assert result.config.reward == read_config(tmp_path / "x").reward
+    ends = np.array(CheckpointFolder(tmp_path / "x" / "checkpoints").load_last().arrays["window"])
+    assert np.array_equal(ends, 10 * np.round(ends / 10))
+    other = train(in_folder(tmp_path, name="y", total_episodes=100))
+    assert not np.array_equal(other.metrics["return_mean"], means)
+
+
+@pytest.mark.parametrize("backend", ["native", "serial"])
+def test_the_reward_reaches_every_backend(backend: str) -> None:
+    free = dataclasses.replace(CONFIG, backend=backend, reward=RewardWeights(0, 0, 0))  # type: ignore[arg-type]
+    learner = make_learner(free)
+    try:
+        assert not learner.collect().returns.any()
+    finally:
+        learner.close()

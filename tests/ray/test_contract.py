@@ -63,6 +63,7 @@ def test_the_bits_of_native(chance, mode):
     """In uneven shares; and the infos of `serial`, which like ours have no key that nobody has."""
     world = {"red": "mix", "horizon": 12, "chance": chance, "autoreset_mode": mode}
     rich = {"obs": "memory", "obs_dtype": np.float32, "info": True, "action_mask": True}
+    rich["reward"] = stockade.RewardWeights(2.0, 0.5, -1.0)
     options = {**world, **(rich if chance == "cyborg" or mode == "same_step" else {})}
     with (
         stockade.make_vec(7, **options) as native,

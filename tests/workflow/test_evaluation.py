@@ -12,6 +12,7 @@ import stockade
 from stockade.errors import InputError
 from stockade.learn import load
 from stockade.learn.agents import Agent
+from stockade.learn.evaluate import EvaluateConfig
 from stockade.workflow.aligned import AlignedVectorEnv
 from stockade.workflow.config import AlignmentConfig, SearchConfig
 from stockade.workflow.evaluation import Evaluate
@@ -35,7 +36,7 @@ def test_a_search_is_found_by_its_name_and_its_best_policy_is_told_its_order(run
     agent = load("good", runs)
     assert isinstance(agent, Agent)
     order = parse_order(summary["best"]["order"])
-    np.testing.assert_array_equal(agent.told, one_hot(order))
+    np.testing.assert_array_equal(agent.context, one_hot(order))
     file = load(str(runs / "good" / summary["best"]["policy"]), runs)
     envs = stockade.make_vec(8, obs="memory")
     obs, _ = envs.reset(seed=3)
@@ -52,7 +53,7 @@ def test_a_search_in_which_nothing_complied_has_no_best(runs):
 
 
 def test_compliance_is_that_of_the_episodes_played(runs, capsys, tmp_path):
-    config = Evaluate("good", episodes=12, seed=40, runs=runs, json=tmp_path / "out.json")
+    config = Evaluate(EvaluateConfig("good", episodes=12, seed=40, runs=runs, greedy=False), tmp_path / "out.json")
     assert config.run() == 0
     written = json.loads((tmp_path / "out.json").read_text())
     agent = load("good", runs)

@@ -14,10 +14,11 @@ import pytest
 from stockade import cli
 from stockade.errors import InputError
 from stockade.learn.runs import RunsConfig
-from stockade.report import draw_search, search_plots
+from stockade.workflow import plots
 from stockade.workflow import search as search_module
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.engine import local_engine
+from stockade.workflow.plots import draw_search
 from stockade.workflow.search import search
 from tests.workflow.fake import HELD, FakeTrainer
 
@@ -61,8 +62,8 @@ def test_all_pictures_are_drawn(runs: Path, name: str) -> None:
 
 
 def test_the_curves_are_those_of_the_log(runs: Path) -> None:
-    found = search_plots._Search.read(runs / "usual")
-    figure = search_plots._curves(found)
+    found = plots._Search.read(runs / "usual")
+    figure = plots._curves(found)
     drawn = {tuple(np.asarray(line.get_ydata(), float)) for axes in figure.axes for line in axes.lines}
     for rows in found.updates.values():
         assert tuple(row[1] for row in rows) in drawn  # reward
@@ -74,8 +75,8 @@ def test_the_curves_are_those_of_the_log(runs: Path) -> None:
 
 def test_every_class_has_a_line_with_its_interval(runs: Path) -> None:
     for name, count in (("usual", 6), ("plain", 120)):
-        found = search_plots._Search.read(runs / name)
-        figure = search_plots._posterior(found)
+        found = plots._Search.read(runs / name)
+        figure = plots._posterior(found)
         (axes,) = figure.axes
         assert len(axes.get_yticklabels()) == count
         means = [float(bars.lines[0].get_xdata()[0]) for bars in axes.containers]
@@ -86,8 +87,8 @@ def test_every_class_has_a_line_with_its_interval(runs: Path) -> None:
 
 
 def test_the_best_so_far_never_falls(runs: Path) -> None:
-    found = search_plots._Search.read(runs / "usual")
-    (axes,) = search_plots._best(found).axes
+    found = plots._Search.read(runs / "usual")
+    (axes,) = plots._best(found).axes
     line = max(
         (line for line in axes.lines if line.get_drawstyle() == "steps-post"), key=lambda line: len(line.get_xdata())
     )
@@ -103,7 +104,7 @@ def test_no_words_lie_upon_others_or_outside(runs: Path, name: str, draw: str, m
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.text import Text
 
-    figure = getattr(search_plots, draw)(search_plots._Search.read(runs / name))
+    figure = getattr(plots, draw)(plots._Search.read(runs / name))
     FigureCanvasAgg(figure).draw()  # the layout settles
     shown, original = [], Text.draw
 
@@ -139,7 +140,7 @@ class NoMatplotlib:
 
 sys.meta_path.insert(0, NoMatplotlib())
 from stockade.errors import InputError
-from stockade.report import draw_search
+from stockade.workflow.plots import draw_search
 try:
     draw_search(Path({str(runs / "usual")!r}))
 except InputError as error:

@@ -6,7 +6,7 @@ import pytest
 
 import stockade
 from stockade.cage2 import ACTION_NAMES, HOSTS
-from stockade.cage2.memory import FEATURE_NAMES, MEMORY_SIZE, MemoryObservation
+from stockade.cage2.history import FEATURE_NAMES, MEMORY_SIZE, MemoryObservation
 
 from .play import CHANCES, REDS, play, random_actions
 

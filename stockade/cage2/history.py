@@ -27,7 +27,7 @@ from stockade.cage2.actions import (
     RESTORE,
     TRUE,
 )
-from stockade.cage2.jit import as_records, cached_kernel, kernel, source_digest
+from stockade.cage2.jit import as_records, cached, compiled, source_digest
 from stockade.cage2.network import bit
 from stockade.cage2.scenario import DECOYS, HOSTS, N_HOSTS
 from stockade.cage2.state import OBS_SIZE
@@ -80,7 +80,7 @@ FEATURE_NAMES: tuple[str, ...] = (
 )
 
 
-@kernel
+@compiled
 def _forget(memory: Any) -> None:
     """An episode begins."""
     for host in range(N_HOSTS):
@@ -92,7 +92,7 @@ def _forget(memory: Any) -> None:
     memory.failed = 0
 
 
-@kernel
+@compiled
 def _remember(memory: Any, action: Any, failed: Any, bits: Any) -> None:
     """Blue acted and then saw the bits."""
     kind, host = ACTION_KIND[action], ACTION_HOST[action]
@@ -111,7 +111,7 @@ def _remember(memory: Any, action: Any, failed: Any, bits: Any) -> None:
                 memory.scanned |= 1 << h
 
 
-@kernel
+@compiled
 def _write(memory: Any, bits: Any, steps_left: Any, out: Any) -> None:
     """The 160 bits."""
     for i in range(OBS_SIZE):
@@ -137,7 +137,7 @@ def _write(memory: Any, bits: Any, steps_left: Any, out: Any) -> None:
 def _entry_points(sources: int) -> tuple[Any, Any]:
     """What Python calls; `sources` as in kernel.py. `times` are the steps of each episode so far."""
 
-    @cached_kernel
+    @cached
     def remember_batch(memory, actions, success, times, horizon, bits, out, begin, end):  # type: ignore[no-untyped-def]
         """After a step of worlds [begin, end); at time 0 one has just begun a new episode."""
         sources  # noqa: B018
@@ -148,7 +148,7 @@ def _entry_points(sources: int) -> tuple[Any, Any]:
                 _remember(memory[i], actions[i], success[i] == FALSE, bits[i])
             _write(memory[i], bits[i], horizon - times[i], out[i])
 
-    @cached_kernel
+    @cached
     def recall_batch(memory, times, horizon, bits, out, begin, end):  # type: ignore[no-untyped-def]
         """Without a step: after a reset, or when worlds were put back."""
         sources  # noqa: B018

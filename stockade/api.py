@@ -1,0 +1,98 @@
+"""The functions for notebooks and scripts: `stockade.train`, `stockade.evaluate`, `stockade.load`.
+
+They take the settings of the commands as keywords, show progress, and return objects. What they need (Torch, for one)
+is imported when they are called, so that `import stockade` stays light.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stockade.errors import InputError, SettingError
+
+if TYPE_CHECKING:
+    from stockade.baselines import Defender
+    from stockade.learn.results import EvaluateResult, TrainResult
+
+
+def load(
+    name: str | Path, runs: Path | str = "runs", *, greedy: bool = True, last: bool = False, rules: str = "current"
+) -> Defender:
+    """A policy by name: an agent with `predict`, `act`, `probabilities` and `value`.
+
+    Args:
+        name: a baseline (`sleep`, `random`, `react-remove`, `react-restore`, `greedy`), the shipped `champion`, a
+            run's or search's name or folder, or the file of a policy.
+        runs: folder of all runs.
+        greedy: `act` takes the likeliest action; otherwise it samples.
+        last: use a run's last checkpoint instead of its best.
+        rules: rule set that it will play by, `current` or `leaderboard`.
+
+    Example:
+        >>> agent = stockade.load("sleep")
+        >>> envs = stockade.make_vec(3, obs=agent.obs)
+        >>> agent.predict(envs.reset(seed=0)[0])
+        (array([0, 0, 0]), None)
+    """
+    from stockade.learn.agents import load
+
+    return load(name, runs, greedy=greedy, last=last, rules=rules)
+
+
+def train(*, preset: str | None = None, resume: str | Path | None = None, progress: bool = True, **settings: Any
+          ) -> TrainResult:  # fmt: skip
+    """Train a PPO agent; everything about the run goes to a folder.
+
+    An interrupt (Ctrl-C, or a notebook's stop button) ends the training after the present update, with a checkpoint;
+    the result then says `interrupted`, and `train(resume=result.folder)` continues. A second interrupt stops at once.
+
+    Args:
+        preset: start from the settings of this name instead of the defaults; `champion` is the shipped policy's recipe.
+        resume: continue this run, a name or folder, with its own settings; only `runs` may be given beside.
+        progress: show progress; False prints nothing.
+        settings: fields of `stockade.learn.config.TrainConfig` and `PPOConfig`, for instance red="meander",
+            horizon=50, total_episodes=20_000, n_envs=256, obs="bits", reward=RewardWeights(service=2), seed=1,
+            name="mine", learning_rate=1e-3.
+
+    Example:
+        >>> result = stockade.train(red="bline", horizon=30, total_episodes=2_000)  # doctest: +SKIP
+        >>> result.metrics["return_mean"][-1], result.agent  # doctest: +SKIP
+    """
+    from stockade.learn.config import TrainConfig
+    from stockade.learn.presets import PRESETS
+    from stockade.learn.train import train
+    from stockade.settings import configure
+
+    if resume is not None and set(settings) - {"runs"}:
+        raise InputError(f"resume= continues a run with its own settings; leave out {', '.join(sorted(settings))}")
+    if preset is not None and preset not in PRESETS:
+        raise SettingError("preset", preset, f"is unknown; use one of {', '.join(PRESETS)}")
+    config = TrainConfig() if preset is None else PRESETS[preset]
+    if resume is not None:
+        settings["resume"] = str(resume)
+    return train(configure(config, settings, "train", inner=["ppo"]), progress=progress)
+
+
+def evaluate(policy: Any, *, progress: bool = True, **settings: Any) -> EvaluateResult:
+    """Play the challenge's protocol: B_line, Meander and Sleep, each for 30, 50 and 100 steps.
+
+    Args:
+        policy: a name as for `load`, "my_module:MyPolicy", the path of a model saved by Stable-Baselines3 (.zip), or
+            an object or class: one with `act(observations)`, one with the challenge's `get_action(observation,
+            action_space)`, or one with `predict(observations)`; see docs/training.md, "Your own policy".
+        progress: show a progress bar.
+        settings: fields of `stockade.learn.evaluate.EvaluateConfig`: episodes=1000, rules="current", greedy=True,
+            chance="fast", seed=153, official_order=False, simulator="stockade", last=False, runs="runs".
+
+    Example:
+        >>> stockade.evaluate("sleep", episodes=2, progress=False).cells[0].red
+        'bline'
+    """
+    from stockade.learn.evaluate import EvaluateConfig
+    from stockade.settings import configure
+    from stockade.workflow.evaluation import evaluate
+
+    by_name = isinstance(policy, str | Path)
+    config = configure(EvaluateConfig(str(policy) if by_name else ""), settings, "evaluate")
+    return evaluate(config, None if by_name else policy, progress=progress)

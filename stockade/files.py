@@ -1,0 +1,93 @@
+"""Files that commands write: durable ones, and results as JSON for `--json FILE` and `--json -`.
+
+with json_output(self.json) as write:   # refused here, before any work, if the file cannot be written
+    ...
+    write(content)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from stockade.errors import InputError
+
+JsonFile = Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
+"""Type of a command's `json` option."""
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Write beside, sync, rename, sync the directory: after a crash there is the old file or the new one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def check_writable(path: Path, option: str) -> None:
+    """Refuse a file that cannot be written, before any work is done for it."""
+    folder = path.absolute().parent
+    if path.is_dir():
+        raise InputError(f"{option} {path} is a folder; name a file")
+    if not folder.is_dir():
+        raise InputError(f"{option} {path}: there is no folder {folder}")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise InputError(f"{option} {path}: no permission to write there")
+
+
+@contextlib.contextmanager
+def json_output(path: Path | None) -> Iterator[Callable[[Any], None]]:
+    """Give a function that writes a command's result.
+
+    Args:
+        path: a file; `-` is standard output, and what is printed meanwhile goes to standard error; None is nowhere.
+    """
+    if path is None:
+        yield lambda content: None
+    elif str(path) == "-":
+        out = sys.stdout
+        with contextlib.redirect_stdout(sys.stderr):
+            yield lambda content: print(as_json(content), file=out, flush=True)
+    else:
+        check_writable(path, "--json")
+        yield lambda content: _write(path, as_json(content) + "\n")
+
+
+def as_json(content: Any) -> str:
+    """JSON text; NaN and infinity, for which JSON has no numbers, are null."""
+    return json.dumps(_finite(content), indent=1, allow_nan=False)
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
+def _write(path: Path, text: str) -> None:
+    if path.exists() and not path.is_file():  # a pipe or a device such as /dev/stdout must not be replaced
+        path.write_text(text)
+    else:
+        write_durably(path.resolve(), text.encode())
