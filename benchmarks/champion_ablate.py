@@ -57,7 +57,7 @@ def variants(base: TrainConfig) -> list[Variant]:
         ("no entropy bonus", {"ppo": replace(ppo, entropy_weight=0.0, final_entropy_weight=0.0)}),
         ("constant learning rate", {"ppo": replace(ppo, final_learning_rate=ppo.learning_rate)}),
     ]  # fmt: skip
-    plays = {**_BEST, "actions drawn": {"greedy": False}}
+    plays = {**_BEST, "actions sampled": {"greedy": False}}
     if base.validation_episodes:
         plays["last checkpoint, not the best"] = {"greedy": True, "last": True}
     made = [Variant(WHOLE, base, plays)]

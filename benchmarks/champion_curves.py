@@ -13,7 +13,7 @@ from typing import Any
 import tyro
 from champion_protocol import RESULTS, ROOT, check_out, write_json
 
-from stockade.bench.report_plots import legend_below, new_figure, plain, require_matplotlib, save
+from stockade.bench.pictures import legend_below, new_figure, plain, require_matplotlib, save
 from stockade.bench.stamp import machine_stamp
 from stockade.errors import InputError
 from stockade.learn.metrics import WINDOW, read_metrics
@@ -27,7 +27,7 @@ _COLOURS = ("#1f5fa8", "#d9730d", "#2e8b57", "#7d3c98", "#c0392b", "#6b7480")
 
 @dataclass(frozen=True)
 class Curves:
-    """Draw the learning curves of runs, a line each."""
+    """Draw the learning curves of runs, one line each."""
 
     runs: tyro.conf.Positional[tuple[str, ...]]
     """Folders of runs."""
@@ -77,8 +77,8 @@ def _point(row: dict[str, float], column: str) -> list[float]:
 
 
 def draw(content: dict[str, Any]) -> Any:
-    """A panel for training and, if there is any, one for validation; a line a seed."""
-    panels = [("training", f"training, actions drawn: mean return of the last {content['window']} episodes")]
+    """A panel for training and, if there is any, one for validation; one line per seed."""
+    panels = [("training", f"training, sampled actions: mean return of the last {content['window']} episodes")]
     if any(run["validation"] for run in content["runs"]):
         worlds = content["runs"][0]["worlds"]
         panels.append(

@@ -1,4 +1,4 @@
-"""`champion.py evaluate` and `cyborg`: trained runs by the official protocol, on test seeds, against the bars.
+"""`champion.py evaluate` and `cyborg`: trained runs by the official protocol, on test seeds.
 
 runs -> both rule sets x nine cells -> benchmarks/results/champion/champion.json
 the reference's results -> the same seeds here -> benchmarks/results/champion/champion-cyborg-replayed.json
@@ -14,8 +14,6 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 from champion_protocol import (
-    ACTIVE,
-    BARS,
     RESULTS,
     RULE_SETS,
     TEST_SEED,
@@ -23,8 +21,7 @@ from champion_protocol import (
     check_test_seeds,
     evaluate_cells,
     read_json,
-    winner,
-    write_json,
+    write_json,  # fmt: skip
 )
 
 from stockade.baselines import BluePolicy
@@ -40,7 +37,7 @@ from stockade.learn.train import find_run, read_config
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Play the official nine cells under both rule sets, on test seeds, and judge the results."""
+    """Play the official nine cells under both rule sets, on test seeds."""
 
     runs: tyro.conf.Positional[tuple[str, ...]]
     """Folders of runs, or `champion`, the shipped policies. `{rules}` in a name stands for the rule set, for runs that
@@ -67,11 +64,8 @@ class Evaluate:
             entry: dict[str, Any] = {"name": _short(name), "shipped": name == "champion", "rules": {}}
             for rules, (policy, training) in policies.items():
                 result = evaluate_cells(policy, name, rules, self.episodes, self.seed)
-                result |= {**verdict(rules, result), **training}
-                entry["rules"][rules] = result
-                print(f"{name}, {rules}: {result['active']:.2f} ± {result['active_interval']:.2f}; must "
-                      f"{result['must']}, aim {result['aim']}, asleep {result['asleep']}, worse than the winner in "
-                      f"{result['worse'] or 'no cell'}", flush=True)  # fmt: skip
+                entry["rules"][rules] = result | training
+                print(f"{name}, {rules}: {result['total']:.2f} ± {result['total_interval']:.2f}", flush=True)
             entries.append(entry)
         stamp = machine_stamp()
         write_json(self.out, {
@@ -80,35 +74,6 @@ class Evaluate:
             "runs": entries,
         })  # fmt: skip
         return 0
-
-
-def verdict(rules: str, result: dict[str, Any]) -> dict[str, Any]:
-    """The result against the bars of its rule set.
-
-    `must` and `aim` are yes, no, or "within the interval" where the total is better, but by less than its interval;
-    `worse` names the cells that are worse than the winner's by more than their interval.
-    """
-    theirs = winner(rules).means
-    cells = result["cells"]
-    worse = [
-        f"{cells[k]['red']} {cells[k]['horizon']}"
-        for k in ACTIVE
-        if cells[k]["mean"] < theirs[k] - cells[k]["interval"]
-    ]
-    idle = [cell["mean"] == 0 and cell["interval"] == 0 for k, cell in enumerate(cells) if k not in ACTIVE]
-    bar = BARS[rules]
-    return {
-        "must": _better(result, bar.must),
-        "aim": _better(result, bar.aim),
-        "asleep": "yes" if all(idle) else "no",
-        "worse": worse,
-    }
-
-
-def _better(result: dict[str, Any], bar: float) -> str:
-    if not result["active"] > bar:
-        return "no"
-    return "yes" if result["active"] - result["active_interval"] > bar else "within the interval"
 
 
 # -------------------------------------------------------------------------------------------------- where it comes from

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from stockade.bench.result import Figure, Result, Skipped, print_result, write_result
+from stockade.bench.result import Figure, Result, Skipped, content_of, print_result
 from stockade.bench.stamp import machine_stamp
 from stockade.errors import InputError
+from stockade.files import JsonFile, json_output
 
 
 @dataclass
@@ -38,8 +39,8 @@ class BenchCommand:
     """Rounds of each case; cases that are compared take turns."""
     quick: bool = False
     """A few cases and short rounds, for a first look: options that are left at their defaults become smaller."""
-    json: Path | None = None
-    """Write the result to this file too."""
+    json: JsonFile = None
+    """Write the result to this file too; - for standard output."""
 
     name: ClassVar[str] = ""
     #: What `quick` makes of options that were not given.
@@ -51,12 +52,10 @@ class BenchCommand:
 
     def run(self) -> int:
         """Measure, print, write."""
-        if self.json is not None and not self.json.absolute().parent.is_dir():
-            raise InputError(f"--json {self.json}: there is no folder {self.json.parent}")
-        result = self.result()
-        print_result(result)
-        if self.json is not None:
-            write_result(self.json, result)
+        with json_output(self.json) as write:
+            result = self.result()
+            print_result(result)
+            write(content_of(result))
         return 0
 
     def result(self) -> Result:

@@ -14,7 +14,7 @@ from typing import Any
 from stockade.bench.result import Figure, find
 from stockade.bench.tables import Results, figures, in_order
 from stockade.errors import InputError
-from stockade.learn.files import write_durably
+from stockade.files import write_durably
 
 COLOURS = {"native": "#1f5fa8", "serial": "#6b7480", "pipes": "#c0392b", "shared_memory": "#d9730d",
            "async": "#2e8b57", "ray": "#7d3c98"}  # fmt: skip

@@ -17,7 +17,7 @@ from stockade.bench.pictures import PICTURES, require_matplotlib, save
 from stockade.bench.result import RESULTS, read_results
 from stockade.bench.tables import TABLES
 from stockade.errors import InputError
-from stockade.learn.files import write_durably
+from stockade.files import write_durably
 
 PAGES = (Path("README.md"), Path("docs/benchmarks.md"), Path("docs/first-version.md"))
 

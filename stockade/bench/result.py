@@ -12,7 +12,7 @@ from typing import Any
 
 from stockade.bench.stamp import describe
 from stockade.errors import InputError
-from stockade.learn.files import write_durably
+from stockade.files import as_json, write_durably
 from stockade.text import Table, median_range
 
 Tag = str | int | float
@@ -99,12 +99,17 @@ class Result:
     skipped: tuple[Skipped, ...] = field(default=())
 
 
-def write_result(path: Path, result: Result) -> None:
-    """Write it as JSON: after a crash there is the old file or the new one."""
+def content_of(result: Result) -> dict[str, Any]:
+    """For JSON; figures that are no numbers are refused."""
     wrong = [figure.name for figure in result.figures if not all(map(math.isfinite, figure.rounds))]
     if wrong:
         raise ValueError(f"figures must be finite numbers, but not all are: {', '.join(wrong)}")
-    write_durably(path.absolute(), jsonlib.dumps(asdict(result), indent=1, allow_nan=False).encode() + b"\n")
+    return asdict(result)
+
+
+def write_result(path: Path, result: Result) -> None:
+    """Write it as JSON: after a crash there is the old file or the new one."""
+    write_durably(path.absolute(), as_json(content_of(result)).encode() + b"\n")
 
 
 def read_result(path: Path) -> Result:
