@@ -26,12 +26,7 @@ _BEST: dict[str, dict[str, bool]] = {"": {"greedy": True}}
 
 @dataclass(frozen=True)
 class Variant:
-    """The recipe with one change.
-
-    Attributes:
-        name: of the change.
-        plays: what is evaluated of the training: a name (empty for the usual way) and arguments of `load`.
-    """
+    """The recipe with one change; `plays` are ways to play it: a name (empty for the usual) and arguments of `load`."""
 
     name: str
     config: TrainConfig

@@ -209,6 +209,23 @@ def decoys(results: Path) -> Table:
     return Table(["", *(f"against {name}" for name in RED_NAMES.values())], rows, align="lrrr")
 
 
+def hosts(results: Path) -> Table:
+    """Analyse, Remove and Restore per episode by host, rules `current`."""
+    places = [(red, kind) for red in _ATTACKERS for kind in ("Analyse", "Remove", "Restore")]
+    counts = [_world(results, red)[f"{kind.lower()}_hosts"] for red, kind in places]
+    rows = [[host, *(f"{count[host]:.2f}" if host in count else "" for count in counts)]
+            for host in HOSTS if max(count.get(host, 0.0) for count in counts) >= _RARE]  # fmt: skip
+    return Table(["per episode", *(f"{kind}, {RED_NAMES[red]}" for red, kind in places)], rows, align="l" + 6 * "r")
+
+
+def holds(results: Path) -> Table:
+    """Share of the steps at whose end red has a session on a host, in brackets with root."""
+    held = [_world(results, red, rules)["red_holds"] for red, rules in _COLUMNS]
+    rows = [[host, *(f"{100 * h[host]['any']:.2f}% ({100 * h[host]['root']:.2f}%)" for h in held)]
+            for host in HOSTS if host != "User0" and max(h[host]["any"] for h in held) > 0]  # fmt: skip
+    return Table(["", *_HEADS], rows, align="lrrrr")
+
+
 def costs(results: Path) -> Table:
     """What an episode of 100 steps loses by each cause."""
     worlds = [_world(results, red, rules) for red, rules in _COLUMNS]
@@ -220,7 +237,7 @@ def costs(results: Path) -> Table:
 
 TABLES: dict[str, Callable[[Path], Table]] = {
     "recipe": recipe, "cost": cost, "ablations": ablations, "first-steps": first_steps, "actions": actions, "aim": aim,
-    "decoys": decoys, "costs": costs,
+    "hosts": hosts, "decoys": decoys, "holds": holds, "costs": costs,
     **{f"scores-{rules}": partial(scores, rules) for rules in RULE_SETS},
     **{f"cyborg-{rules}": partial(cyborg, rules) for rules in RULE_SETS},
 }  # fmt: skip

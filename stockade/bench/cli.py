@@ -12,16 +12,13 @@ from stockade.bench.bottleneck import BottleneckBench
 from stockade.bench.compare import Compare
 from stockade.bench.footprint import MemoryBench
 from stockade.bench.kernel import KernelBench
-from stockade.bench.learn import LearnBench
 from stockade.bench.report import Report
-from stockade.bench.scaling import ScalingBench
+from stockade.bench.scaling import ScalingBench, VectorBench
 from stockade.bench.search import SearchParallelBench
 from stockade.bench.startup import StartupBench
 from stockade.bench.stragglers import StragglersBench
-from stockade.bench.throughput import ThroughputBench
-from stockade.bench.train import TrainBench
-from stockade.bench.true_state import TrueStateBench
-from stockade.bench.vector import VectorBench
+from stockade.bench.throughput import ThroughputBench, TrueStateBench
+from stockade.bench.train import LearnBench, TrainBench
 
 
 def _command(name: str, description: str) -> Any:

@@ -47,16 +47,6 @@ class Change:
     after: Figure
     verdict: Verdict
 
-    @property
-    def is_loss(self) -> bool:
-        """Whether it is a reason for exit code 1."""
-        return self.verdict in ("slower", "bigger")
-
-    @property
-    def severity(self) -> float:
-        """How far the medians are apart, equally for twice as much and half as much."""
-        return _distance(self.before.value, self.after.value)
-
 
 @dataclass(frozen=True)
 class Compare:
@@ -87,7 +77,7 @@ class Compare:
         for where, lonely in zip((self.before, self.after), only_in_one(before, after), strict=True):
             if lonely:
                 print(f"\nonly in {where}:", *(f"  {name}" for name in lonely), sep="\n")
-        losses = sum(change.is_loss for change in changes)
+        losses = sum(change.verdict in ("slower", "bigger") for change in changes)
         gains = sum(change.verdict in ("faster", "smaller") for change in changes)
         print(f"\n{len(changes)} figures compared: {losses} slower or bigger, {gains} faster or smaller")
         print(RULE.format(at_least=self.at_least))
@@ -106,7 +96,7 @@ def compare(before: dict[str, Result], after: dict[str, Result], at_least: float
     old, new = _by_key(before), _by_key(after)
     changes = [Change(key[0], old[key], new[key], verdict(old[key], new[key], at_least)) for key in old if key in new]
     ranks = {"slower": 0, "bigger": 0, "changed": 1, "faster": 2, "smaller": 2, "same": 3}
-    return sorted(changes, key=lambda change: (ranks[change.verdict], -change.severity, change.bench))
+    return sorted(changes, key=lambda c: (ranks[c.verdict], -_distance(c.before.value, c.after.value), c.bench))
 
 
 def verdict(before: Figure, after: Figure, at_least: float = 10.0) -> Verdict:

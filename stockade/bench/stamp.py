@@ -6,6 +6,7 @@ import datetime
 import importlib.metadata
 import os
 import platform
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -39,9 +40,9 @@ def describe(stamp: dict[str, Any]) -> str:
 
 
 def _cpu_name() -> str:
-    info = Path("/proc/cpuinfo")
-    names = [line for line in info.read_text().splitlines() if line.startswith("model name")] if info.exists() else []
-    return names[0].split(":", 1)[1].strip() if names else platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    found = re.search(r"^model name\s*: (.*)$", info, re.MULTILINE)
+    return found[1] if found else platform.processor() or platform.machine()
 
 
 def _last_cache() -> str | None:

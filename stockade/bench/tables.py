@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from stockade.bench.first_version import CLAIMS
 from stockade.bench.result import RESULTS, Figure, Result, Tag, find
 from stockade.text import Table
 
+FIRST_VERSION = RESULTS.parent / "first_version.json"
 Results = dict[str, Result]
 """By name of the bench."""
 
@@ -103,14 +104,15 @@ def _readme(results: Results) -> str:
 
 
 def _first_version(results: Results) -> str:
-    """What the notes of the first version claim, what it did, what this version does."""
+    """What the notes of the first version claim, what it did when measured here, and the figures that answer it now."""
     rows = []
-    for claim, notes, before, answers in CLAIMS:
+    for claim in json.loads(FIRST_VERSION.read_text()):
         now = []
-        for label, bench, unit, tags in answers:
-            found = find(figures(results, bench), unit, **tags)
-            now.append(f"{label}{found[0].text}{'' if unit[0] == '%' else ' '}{unit}" if found else "not measured")
-        rows.append([claim, notes, before, "; ".join(now)])
+        for ask in claim["now"]:
+            found = find(figures(results, ask["bench"]), ask["unit"], **ask["tags"])
+            space = "" if ask["unit"].startswith("%") else " "
+            now.append(f"{ask['label']}{found[0].text}{space}{ask['unit']}" if found else "not measured")
+        rows.append([claim["claim"], claim["notes"], claim["measured"], "; ".join(now)])
     return Table(
         ["claim", "notes of the first version", "first version, measured", "now"], rows, align="llll"
     ).markdown()

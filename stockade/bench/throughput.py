@@ -1,4 +1,4 @@
-"""`stockade bench throughput`: steps per second of every backend, beside what people use today.
+"""`stockade bench throughput` and `true-state`: steps per second of every backend, beside what people use today.
 
 On the built-in world and on a synthetic environment with the reference's costs; steps only, with true states before and
 after each step as the first version did, and with true states that come along with the step.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
-from stockade.bench.backends import BACKENDS, MODES, open_turn, ray_kept, why_not
+from stockade.bench.backends import BACKENDS, LOCAL_BACKENDS, MODES, open_turn, ray_kept, why_not
 from stockade.bench.command import BenchCommand, Notes
 from stockade.bench.peers import PEERS, cyborg_factory, open_envpool, open_minicage
 from stockade.bench.result import Tags, find
@@ -22,6 +22,7 @@ from stockade.bench.worlds import WORLDS, Factory
 _OTHERS = {"MiniCAGE": ("MiniCAGE", open_minicage), "CartPole": ("EnvPool", open_envpool)}
 """Simulators of their own, without a choice of backends."""
 _WORLDS = (*WORLDS, "CybORG", *_OTHERS)
+_TRUTH_BACKENDS = ("native", *LOCAL_BACKENDS)
 _CYBORG_LIMIT = 20
 
 
@@ -112,6 +113,46 @@ class ThroughputBench(BenchCommand):
 
     def _ends(self) -> tuple[int, ...]:
         return tuple(sorted({min(self.n_envs), max(self.n_envs)}))
+
+
+@dataclass(frozen=True)
+class TrueStateBench(BenchCommand):
+    """Steps per second with true states, and what they take of those without."""
+
+    worlds: tuple[str, ...] = ("synthetic", "built-in")
+    """Which: built-in, synthetic (the reference's costs)."""
+    modes: tuple[str, ...] = tuple(MODES)
+    """When true states are got."""
+    backends: tuple[str, ...] = _TRUTH_BACKENDS
+    """Ours."""
+    n_envs: int = 100
+    """Number of environments."""
+    seconds: float = 0.3
+    """Length of a round."""
+
+    name: ClassVar[str] = "true-state"
+    quick_settings: ClassVar[dict[str, object]] = {
+        "rounds": 1, "backends": ("native", "shared_memory"), "n_envs": 10, "seconds": 0.03}  # fmt: skip
+    choices: ClassVar[dict[str, Sequence[str]]] = {
+        "worlds": tuple(WORLDS), "modes": tuple(MODES), "backends": _TRUTH_BACKENDS}  # fmt: skip
+
+    def measure(self, notes: Notes) -> None:
+        """All modes of a backend in turns."""
+        groups = [[self._case(world, mode, backend) for mode in self.modes]
+                  for world in self.worlds for backend in self.backends]  # fmt: skip
+        for group in in_turns(groups, self.rounds, notes):
+            for base in find(group, mode="steps only"):
+                ratios = [one.over(base, "steps only") for one in group if one is not base]
+                lost = [
+                    replace(one, unit="%", rounds=tuple(100 * (1 - ratio) for ratio in one.rounds)) for one in ratios
+                ]
+                notes.figures += lost
+
+    def _case(self, world: str, mode: str, backend: str) -> Case:
+        period = MODES[mode] if isinstance(MODES[mode], int) else 1  # a round without a true state would tell nothing
+        opening = partial(open_turn, backend, self.n_envs, WORLDS[world], mode)
+        tags, why = _tags(world, mode, backend, self.n_envs), why_not(backend, world, mode)
+        return rate_case(tags, opening, self.seconds, period * self.n_envs, why)
 
 
 def _tags(world: str, mode: str, backend: str, n: int) -> Tags:

@@ -15,16 +15,13 @@ import pytest
 
 from stockade.bench.bottleneck import PARTS, BottleneckBench
 from stockade.bench.footprint import MemoryBench, weigh
-from stockade.bench.learn import LearnBench
 from stockade.bench.peers import PEERS
 from stockade.bench.result import Figure, Result, read_result
-from stockade.bench.scaling import ScalingBench
+from stockade.bench.scaling import ScalingBench, VectorBench
 from stockade.bench.startup import StartupBench
 from stockade.bench.stragglers import StragglersBench
-from stockade.bench.throughput import ThroughputBench
-from stockade.bench.train import TrainBench
-from stockade.bench.true_state import TrueStateBench
-from stockade.bench.vector import VectorBench
+from stockade.bench.throughput import ThroughputBench, TrueStateBench
+from stockade.bench.train import LearnBench, TrainBench
 from stockade.cage2.state import WORLD
 from stockade.cli import main
 

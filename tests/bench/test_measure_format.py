@@ -17,16 +17,13 @@ from stockade.bench.cli import Bench
 from stockade.bench.command import BenchCommand
 from stockade.bench.footprint import MemoryBench
 from stockade.bench.kernel import KernelBench
-from stockade.bench.learn import LearnBench
 from stockade.bench.result import Figure, Result, Skipped, find, read_result, read_results, write_result
-from stockade.bench.scaling import ScalingBench
+from stockade.bench.scaling import ScalingBench, VectorBench
 from stockade.bench.stamp import machine_stamp
 from stockade.bench.startup import StartupBench
 from stockade.bench.stragglers import StragglersBench
-from stockade.bench.throughput import ThroughputBench
-from stockade.bench.train import TrainBench
-from stockade.bench.true_state import TrueStateBench
-from stockade.bench.vector import VectorBench
+from stockade.bench.throughput import ThroughputBench, TrueStateBench
+from stockade.bench.train import LearnBench, TrainBench
 from stockade.errors import InputError
 from tests.bench.results import figure
 

@@ -1,16 +1,16 @@
 """`stockade bench report`: tables between markers say what the results say; all else on a page stays."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 from stockade import cli
-from stockade.bench.first_version import CLAIMS
 from stockade.bench.pictures import PICTURES, save
 from stockade.bench.report import PAGES, fill
 from stockade.bench.result import find, read_results
-from stockade.bench.tables import TABLES, Grid
+from stockade.bench.tables import FIRST_VERSION, TABLES, Grid
 from tests.bench.results import figure, result, write
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +45,8 @@ def stockade(capsys):
 
 # ---------------------------------------------------------------------------------------------- what is in the checkout
 @pytest.mark.parametrize("page", PAGES, ids=str)
-def test_the_tables_of_the_pages_are_what_the_committed_results_give(page, committed):
+def test_the_tables_of_the_pages_are_what_the_committed_results_give(page, committed, monkeypatch):
+    monkeypatch.chdir(ROOT)
     blocks = {name: lambda table=table: table(committed) for name, table in TABLES.items()}
     assert (ROOT / page).read_text() == fill(ROOT / page, "bench", blocks), "run `stockade bench report`"
 
@@ -65,10 +66,10 @@ def test_links_within_the_page_lead_to_headings():
 
 
 def test_answers_to_the_first_versions_claims_ask_for_one_figure_each(committed):
-    for claim, _, _, answers in CLAIMS:
-        for _, bench, unit, tags in answers:
-            found = find(committed[bench].figures, unit, **tags)
-            assert len(found) <= 1, (claim, tags)
+    for claim in json.loads((ROOT / FIRST_VERSION).read_text()):
+        for ask in claim["now"]:
+            found = find(committed[ask["bench"]].figures, ask["unit"], **ask["tags"])
+            assert len(found) <= 1, ask
 
 
 # --------------------------------------------------------------------------------------------------------------- tables
