@@ -16,7 +16,6 @@ import stockade
 from stockade.bench.peers import PEERS, installed, open_peer, why_no_peer
 from stockade.bench.runner import Turn
 from stockade.bench.worlds import BUILT_IN, Factory, FreeEnv
-from stockade.make import BACKENDS
 
 PROCESS_BACKENDS = ("pipes", "shared_memory", "async")
 LOCAL_BACKENDS = ("serial", *PROCESS_BACKENDS)
@@ -128,7 +127,3 @@ def ray_kept() -> Iterator[None]:
     envs: Any = stockade.make_vec(1, "ray", env=FreeEnv)
     with envs:
         yield
-
-
-__all__ = ["BACKENDS", "EACH", "LOCAL_BACKENDS", "MODES", "PROCESS_BACKENDS", "calls_of", "open_envs", "open_turn",
-           "ray_kept", "why_not", "worker_pids"]  # fmt: skip

@@ -24,7 +24,7 @@ import numpy as np
 from stockade.bench.backends import EACH, LOCAL_BACKENDS, MODES, Calls, calls_of, open_envs, why_not, worker_pids
 from stockade.bench.command import BenchCommand, Notes
 from stockade.bench.peers import MANY_PROCESSES, PEERS
-from stockade.bench.runner import Case, Sample, frozen_heap, measure_all
+from stockade.bench.runner import Case, Sample, frozen_heap, in_turns
 from stockade.bench.timed import END, STEP_CPU, TRUTH_CPU, cpu_seconds, timed
 from stockade.bench.worlds import BUILT_IN, HORIZON, WORLDS, Factory
 from stockade.cores import available_cores
@@ -97,9 +97,9 @@ class BottleneckBench(BenchCommand):
     def measure(self, notes: Notes) -> None:
         """In turns: every backend of a world and mode, then again."""
         backends = (*self.backends, *(MANY_PROCESSES if self.peers else ()))
-        measure_all(([Case({"world": world, "mode": mode, "backend": backend, "n_envs": self.n_envs},
+        in_turns([[Case({"world": world, "mode": mode, "backend": backend, "n_envs": self.n_envs},
                            partial(self._round, backend, WORLDS[world], mode), why_not(backend, world, mode))
-                      for backend in backends] for world in self.worlds for mode in self.modes),
+                      for backend in backends] for world in self.worlds for mode in self.modes],
                     self.rounds, notes)  # fmt: skip
 
     def _round(self, backend: str, factory: Factory, mode: str) -> Iterator[Sample]:

@@ -24,7 +24,7 @@ from stockade.bench.backends import EACH, open_envs, why_not, worker_pids
 from stockade.bench.command import BenchCommand, Notes
 from stockade.bench.peers import MANY_PROCESSES, PEERS
 from stockade.bench.result import Figure
-from stockade.bench.runner import Case, Sample, measure_all
+from stockade.bench.runner import Case, Sample, in_turns
 from stockade.cage2.state import WORLD, ledger_dtype
 from stockade.errors import InputError
 
@@ -62,7 +62,7 @@ class MemoryBench(BenchCommand):
         backends = (*OURS, *(PEERS if self.peers else ()))
         worlds = Case({"backend": "native", "part": "a world", "chance": "fast", "n_envs": self.native_worlds},
                       self._world)  # fmt: skip
-        measure_all([*([self._case(backend, n) for backend in backends] for n in self.n_envs), [worlds]],
+        in_turns([*([self._case(backend, n) for backend in backends] for n in self.n_envs), [worlds]],
                     self.rounds, notes)  # fmt: skip
         for chance, size in (("fast", WORLD.itemsize), ("cyborg", WORLD.itemsize + ledger_dtype(100).itemsize)):
             tags = {"backend": "native", "part": "a world", "chance": chance, "n_envs": 1}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -22,7 +22,7 @@ import numpy as np
 import stockade
 from stockade.bench.command import BenchCommand, Notes
 from stockade.bench.result import Figure, find
-from stockade.bench.runner import Case, Sample, in_turns, measure_all
+from stockade.bench.runner import Case, Sample, in_turns
 from stockade.cage2 import kernel
 from stockade.cage2.actions import N_ACTIONS
 from stockade.cage2.batch import Batch
@@ -102,17 +102,13 @@ class KernelBench(BenchCommand):
                 notes.figures.append(_renamed(two.over(one, 1), f"{red}, 2 threads to 1"))
                 for slow in find(group, case=f"{red}, slow model"):
                     notes.figures.append(_renamed(one.over(slow, 1), f"{red}, fast to slow model"))
-        measure_all([self._environments(), list(self._snapshots())], self.rounds, notes)
+        in_turns([self._environments(), list(self._snapshots())], self.rounds, notes)
         for chance, size in (("fast", WORLD.itemsize), ("cyborg", WORLD.itemsize + ledger_dtype(HORIZON).itemsize)):
             notes.figures.append(Figure({"case": f"memory of a world, {chance}"}, "bytes", (float(size),)))
-        measure_all(
-            [[self._scaling(n)] for n in (1_000, 10_000, 100_000, 1_000_000)[: 3 if self.quick else 4]], 3, notes
-        )
-        measure_all(
-            [[_case("start with compiled code cached", "seconds", _start_seconds)]], 1 if self.quick else 3, notes
-        )
+        in_turns([[self._scaling(n)] for n in (1_000, 10_000, 100_000, 1_000_000)[: 3 if self.quick else 4]], 3, notes)
+        in_turns([[_case("start with compiled code cached", "seconds", _start_seconds)]], 1 if self.quick else 3, notes)
         if not self.quick:
-            measure_all([[_case("first start, compiling", "seconds", _first_start_seconds)]], 1, notes)
+            in_turns([[_case("first start, compiling", "seconds", _first_start_seconds)]], 1, notes)
 
     def _throughput(self, notes: Notes) -> Iterator[Case]:
         steps = 100 if self.quick else 1000
@@ -176,12 +172,8 @@ def _play(worlds, ledgers, initial, settings, actions, obs, rewards, over, begin
 def slow_model(red: str, path: Path | None) -> Callable[[], float] | None:
     """Steps per second of a readable Python model of the same rules, if there is one."""
     if path is not None:
-        spec = importlib.util.spec_from_file_location("slow_model", path)
-        if spec is None or spec.loader is None:
-            raise InputError(f"--model {path}: this is no Python file")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        model: Any = module.Env(next(alias for alias, name in RED_ALIASES.items() if name == red))
+        alias = next(alias for alias, name in RED_ALIASES.items() if name == red)
+        model: Any = runpy.run_path(str(path))["Env"](alias)
     else:
         try:
             model = importlib.import_module("tests.oracle.model").ReferenceModel(red)

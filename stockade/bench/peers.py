@@ -30,23 +30,9 @@ _JOIN_SECONDS = 5.0
 
 
 # ------------------------------------------------------------------------------------ vector environments of others
-def _gymnasium_sync(factory: Factory, n: int) -> Any:
-    return SyncVectorEnv([factory] * n)
-
-
-def _gymnasium_async(factory: Factory, n: int) -> Any:
-    """A process each; observations in shared memory, all else over pipes."""
-    return AsyncVectorEnv([factory] * n, context="fork")
-
-
-def _sb3_dummy(factory: Factory, n: int) -> Any:
-    return _module("stable_baselines3.common.vec_env", "stable-baselines3").DummyVecEnv([factory] * n)
-
-
-def _sb3_subproc(factory: Factory, n: int) -> Any:
-    """A process each, everything over pipes."""
+def _sb3(kind: str, factory: Factory, n: int, **options: Any) -> Any:
     vec_env = _module("stable_baselines3.common.vec_env", "stable-baselines3")
-    return vec_env.SubprocVecEnv([factory] * n, start_method="fork")
+    return getattr(vec_env, kind)([factory] * n, **options)
 
 
 def _pufferlib(factory: Factory, n: int) -> Any:
@@ -58,12 +44,13 @@ def _pufferlib(factory: Factory, n: int) -> Any:
 
 
 PEERS: dict[str, Callable[[Factory, int], Any]] = {
-    "Gymnasium SyncVectorEnv": _gymnasium_sync,
-    "Gymnasium AsyncVectorEnv": _gymnasium_async,
-    "Stable-Baselines3 DummyVecEnv": _sb3_dummy,
-    "Stable-Baselines3 SubprocVecEnv": _sb3_subproc,
+    "Gymnasium SyncVectorEnv": lambda factory, n: SyncVectorEnv([factory] * n),
+    "Gymnasium AsyncVectorEnv": lambda factory, n: AsyncVectorEnv([factory] * n, context="fork"),
+    "Stable-Baselines3 DummyVecEnv": partial(_sb3, "DummyVecEnv"),
+    "Stable-Baselines3 SubprocVecEnv": partial(_sb3, "SubprocVecEnv", start_method="fork"),
     "PufferLib": _pufferlib,
 }
+"""Make another library's vector environment."""
 #: Those with a process for each environment.
 MANY_PROCESSES = ("Gymnasium AsyncVectorEnv", "Stable-Baselines3 SubprocVecEnv")
 
@@ -156,10 +143,9 @@ def no_child_left() -> Iterator[None]:
     try:
         yield
     finally:
-        started = set(multiprocessing.active_children()) - before
-        for process in started:
-            process.join(0.0 if len(started) > 1 else 0.1)
-        late = [process for process in started if process.is_alive()]
+        late = [child for child in multiprocessing.active_children() if child not in before]
+        if len(late) == 1:
+            late[0].join(0.1)
         for process in late:
             process.terminate()
         for process in late:

@@ -18,7 +18,7 @@ from stockade.files import write_durably
 
 COLOURS = {"native": "#1f5fa8", "serial": "#6b7480", "pipes": "#c0392b", "shared_memory": "#d9730d",
            "async": "#2e8b57", "ray": "#7d3c98"}  # fmt: skip
-"""Of our backends, in all pictures. Other libraries are drawn in the colours below, with broken lines."""
+"""Of our backends, in all pictures. Other libraries are drawn in the colours below."""
 _OTHERS = ("#8c9bab", "#b08968", "#9bb8a3", "#b59cc4", "#c9a0a0", "#7f8f8f", "#a3a65a")
 _WORLDS = {"synthetic": "an environment that costs what the reference does", "built-in": "the built-in world"}
 _PARTS = {"environment": "#1f5fa8", "true states": "#d9730d", "messages": "#c0392b",
@@ -41,15 +41,21 @@ class Panel:
 
     def draw(self, axes: Any) -> None:
         """Into axes of Matplotlib; x is logarithmic and marked where something was measured, but for sigma."""
-        names = sorted(dict.fromkeys(map(self._name, self.found)), key=_rank)
-        for name in names:
-            points = sorted((f.tags[self.x], f.value, min(f.rounds), max(f.rounds))
-                            for f in self.found if self._name(f) == name)  # fmt: skip
-            xs, ys, lows, highs = zip(*points, strict=True)
-            errors = [[y - low for y, low in zip(ys, lows, strict=True)],
-                      [high - y for y, high in zip(ys, highs, strict=True)]]  # fmt: skip
-            axes.errorbar(xs, ys, yerr=errors, fmt=f"o{_style(name, names)}", ms=3.5, linewidth=1.2, elinewidth=1,
-                          capsize=2, color=_colour(name, names), label=name)  # fmt: skip
+        lines: dict[str, list[Figure]] = {}
+        for figure in self.found:
+            tags = {tag: figure.tags[tag] for tag in self.series if tag in figure.tags}
+            lines.setdefault(Figure(tags, "", ()).name, []).append(figure)
+        drawn: list[str] = []
+        others = iter(_OTHERS)
+        for name, members in lines.items():
+            colour = next((COLOURS[word] for word in name.split(", ") if word in COLOURS), "") or next(others, "black")
+            style = ("-" if colour in COLOURS.values() else "-.", "--", ":")[min(2, drawn.count(colour))]
+            members.sort(key=lambda figure: float(figure.tags[self.x]))
+            xs, ys = [f.tags[self.x] for f in members], [f.value for f in members]
+            ranges = [[f.value - min(f.rounds) for f in members], [max(f.rounds) - f.value for f in members]]
+            axes.errorbar(xs, ys, yerr=ranges, fmt=f"o{style}", ms=3.5, linewidth=1.2, elinewidth=1, capsize=2,
+                          color=colour, label=name)  # fmt: skip
+            drawn.append(colour)
         plain(axes, self.title, self.x_label, self.y_label)
         if self.log_y:
             axes.set_yscale("log")
@@ -62,9 +68,6 @@ class Panel:
             axes.set_xscale("log")
             axes.set_xticks(marks, [f"{mark:,}" for mark in marks])
             axes.xaxis.minorticks_off()
-
-    def _name(self, figure: Figure) -> str:
-        return Figure({tag: figure.tags[tag] for tag in self.series if tag in figure.tags}, "", ()).name
 
 
 def throughput(results: Results) -> Any:
@@ -79,9 +82,9 @@ def throughput(results: Results) -> Any:
 def stragglers(results: Results) -> Any:
     """What is left of the cores when step times vary, beside what theory allows, and what `async` gains."""
     found, x = figures(results, "stragglers"), "spread of the step times: sigma of their logarithm"
-    panels = [Panel("share of the cores that steps", find(found, "of the cores"), "sigma", x, "of the cores",
-                    ("kind", "backend")),
-              Panel("speed beside shared_memory", find(found, "times"), "sigma", x, "times")]  # fmt: skip
+    shares, gains = find(found, "of the cores"), find(found, "times")
+    panels = [Panel("share of the cores that steps", shares, "sigma", x, "of the cores", ("kind", "backend")),
+              Panel("speed beside shared_memory", gains, "sigma", x, "times")]  # fmt: skip
     return _panels("Stragglers: steps whose cost varies (lognormal, the same mean)", panels)
 
 
@@ -89,50 +92,49 @@ def scaling(results: Results) -> Any:
     """Native worlds up to a million; backends over environments, over workers, and over the cost of a step."""
     found = figures(results, "scaling")
     few = min((int(f.tags["n_envs"]) for f in find(found, part="takeover")), key=lambda n: abs(n - _FEW), default=0)
+    native, workers = find(found, "steps/s", part="native"), find(found, "of the cores", part="workers")
+    slow, takeover = find(found, "steps/s", part="n_envs", world="synthetic"), find(found, "times", n_envs=few)
     panels = [
-        Panel("native worlds", find(found, "steps/s", part="native"), "n_envs", "worlds", "steps/s",
-              ("backend", "threads")),
-        Panel("more environments as slow as the reference", find(found, "steps/s", part="n_envs", world="synthetic"),
-              "n_envs", "environments", "steps/s"),
-        Panel("more workers", find(found, "of the cores", part="workers"), "workers", "workers", "of the cores",
-              ("backend", "step_us")),
-        Panel(f"longer steps: when a backend passes serial, {few} environments",
-              find(found, "times", part="takeover", n_envs=few), "step_us", "microseconds per step", "times serial"),
-    ]  # fmt: skip
+        Panel("native worlds", native, "n_envs", "worlds", "steps/s", ("backend", "threads")),
+        Panel("more environments as slow as the reference", slow, "n_envs", "environments", "steps/s"),
+        Panel("more workers", workers, "workers", "workers", "of the cores", ("backend", "step_us")),
+        Panel(f"longer steps, {few} environments", takeover, "step_us", "microseconds per step", "times serial"),
+    ]
     return _panels("Scaling", panels)
 
 
 def memory(results: Results) -> Any:
     """What the environments add to the memory of all processes, over their number."""
-    found = find(figures(results, "memory"), "MiB", part="all")
-    panel = Panel("proportional set size (PSS): what is shared is counted once", found, "n_envs", "environments", "MiB",
-                  log_y=True)  # fmt: skip
+    found = [f for f in find(figures(results, "memory"), "MiB", part="all") if f.value > 0]
+    panel = Panel("proportional set size: shared pages count once", found, "n_envs", "environments", "MiB", log_y=True)
     return _panels("Memory that environments add, all processes together", [panel])
 
 
 def bottleneck(results: Results) -> Any:
     """Where the time of a step goes: one bar for each backend and mode, summing to 100%."""
     found = find(figures(results, "bottleneck"), "% of the time")
-    worlds = in_order(str(f.tags["world"]) for f in found)
-    if not worlds:
+    bars: dict[str, list[str]] = {}
+    for f in found:
+        names = bars.setdefault(str(f.tags["world"]), [])
+        names += [_bar(f)] if _bar(f) not in names else []
+    if not bars:
         return None
-    bars = {w: list(dict.fromkeys(_bar(f) for f in find(found, world=w))) for w in worlds}
-    counts = [len(bars[world]) for world in worlds]
-    picture = new_figure(9, 0.24 * sum(counts) + 0.8 * len(worlds) + 1.2, "Where the time of a step goes")
-    panels = picture.subplots(len(worlds), 1, squeeze=False, gridspec_kw={"height_ratios": [c + 1 for c in counts]})
-    for axes, world in zip(panels.flat, worlds, strict=True):
-        left = dict.fromkeys(bars[world], 0.0)
+    counts = [len(names) for names in bars.values()]
+    picture = new_figure(9, 0.24 * sum(counts) + 0.8 * len(bars) + 1.2, "Where the time of a step goes")
+    panels = picture.subplots(len(bars), 1, squeeze=False, gridspec_kw={"height_ratios": [c + 1 for c in counts]}).flat
+    for axes, (world, names) in zip(panels, bars.items(), strict=True):
+        left = [0.0] * len(names)
         for part, shade in _PARTS.items():
-            for f in find(found, world=world, part=part):
-                place, label = bars[world].index(_bar(f)), part if _bar(f) == bars[world][0] else "_"
-                axes.barh(place, f.value, left=left[_bar(f)], color=shade, height=0.75, label=label)
-                left[_bar(f)] += f.value
-        plain(axes, _WORLDS.get(str(world), str(world)), "% of the time", "")
+            shares = {_bar(f): f.value for f in find(found, world=world, part=part)}
+            widths = [shares.get(name, 0.0) for name in names]
+            axes.barh(range(len(names)), widths, left=left, color=shade, height=0.75, label=part)
+            left = [a + b for a, b in zip(left, widths, strict=True)]
+        plain(axes, _WORLDS.get(world, world), "% of the time", "")
         axes.grid(visible=False, axis="y")
-        axes.set_yticks(range(len(bars[world])), bars[world])
-        axes.set_ylim(len(bars[world]) - 0.4, -0.6)
+        axes.set_yticks(range(len(names)), names)
+        axes.set_ylim(len(names) - 0.4, -0.6)
         axes.set_xlim(0, 100)
-    legend_below(picture, panels.flat)
+    legend_below(picture, panels)
     return picture
 
 
@@ -208,22 +210,3 @@ def _panels(title: str, panels: Sequence[Panel]) -> Any:
 
 def _bar(figure: Figure) -> str:
     return f"{figure.tags['backend']}, {figure.tags['mode']}"
-
-
-def _backend(name: str) -> str:
-    """Of ours, of a name such as `pipes, a worker each` or `bound, async`; else empty."""
-    return next((word for word in name.split(", ") if word in COLOURS), "")
-
-
-def _rank(name: str) -> int:
-    return list(COLOURS).index(_backend(name)) if _backend(name) else len(COLOURS)
-
-
-def _colour(name: str, names: Sequence[str]) -> str:
-    others = [other for other in names if not _backend(other)]
-    return COLOURS[_backend(name)] if _backend(name) else _OTHERS[others.index(name) % len(_OTHERS)]
-
-
-def _style(name: str, names: Sequence[str]) -> str:
-    alike = [other for other in names if _colour(other, names) == _colour(name, names)]
-    return (("-", "--", ":") if _backend(name) else ("--", "-.", ":"))[min(2, alike.index(name))]

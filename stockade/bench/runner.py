@@ -59,12 +59,12 @@ class Case:
         return Figure(self.tags, "", ()).name
 
 
-def in_turns(groups: Iterable[Sequence[Case]], rounds: int, notes: Notes) -> Iterator[list[Figure]]:
-    """Figures of every case, group after group, noted and returned; cases that cannot be run are noted and left out."""
-    chosen = [[case for case in group if not case.why_not] for group in groups]
+def in_turns(groups: Sequence[Sequence[Case]], rounds: int, notes: Notes) -> list[list[Figure]]:
+    """Figures of every case, group by group, noted and returned; cases that cannot be run are noted and left out."""
     for case in (case for group in groups for case in group if case.why_not):
         notes.skip(case.name, case.why_not)
-    total = rounds * sum(map(len, chosen))
+    chosen = [[case for case in group if not case.why_not] for group in groups]
+    total, measured = rounds * sum(map(len, chosen)), []
     with tqdm(total=total, desc=f"bench {notes.label}", unit="case", disable=None) as progress:
         for group in chosen:
             found: dict[int, list[list[Sample]]] = {place: [] for place in range(len(group))}
@@ -76,15 +76,9 @@ def in_turns(groups: Iterable[Sequence[Case]], rounds: int, notes: Notes) -> Ite
                         del found[place]
                         notes.skip(group[place].name, why)
                     progress.update()
-            figures = [figure for place, samples in found.items() for figure in _figures(group[place], samples)]
-            notes.figures += figures
-            yield figures
-
-
-def measure_all(groups: Iterable[Sequence[Case]], rounds: int, notes: Notes) -> None:
-    """The same where nothing is compared."""
-    for _ in in_turns(list(groups), rounds, notes):
-        pass
+            measured.append([one for place, samples in found.items() for one in _figures(group[place], samples)])
+            notes.figures += measured[-1]
+    return measured
 
 
 def rate_case(tags: Tags, opening: Opening, seconds: float, least: int = 1, why_not: str = "",

@@ -86,21 +86,10 @@ class SearchParallelBench(BenchCommand):
 
     def _search(self, runs: Path, name: str, parallel: int, workflows: int, episodes: int) -> None:
         config = SearchConfig(
-            engine="ray",
-            parallel=parallel,
-            n_workflows=workflows,
-            n_envs=self.n_envs,
-            max_steps=self.max_steps,
-            total_episodes=workflows * episodes,
-            max_episodes=episodes,
-            min_episodes=0,
+            engine="ray", parallel=parallel, n_workflows=workflows, n_envs=self.n_envs, max_steps=self.max_steps,
+            total_episodes=workflows * episodes, max_episodes=episodes, min_episodes=0, search="round-robin",
             fixed_episodes=True,  # so that all searches do the same work, whatever they find
-            search="round-robin",
-            classes=False,
-            name=name,
-            runs=runs,
-            plots=False,
-        )
+            classes=False, name=name, runs=runs, plots=False)  # fmt: skip
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             code = config.run()

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import stockade
 from stockade.bench.command import BenchCommand, Notes
 from stockade.bench.peers import MANY_PROCESSES, PEERS, interrupts_later, no_child_left, why_no_peer
-from stockade.bench.runner import Case, Sample, measure_all
+from stockade.bench.runner import Case, Sample, in_turns
 from stockade.vector import SyntheticEnv
 
 METHODS = ("fork", "forkserver", "spawn")
@@ -38,8 +38,8 @@ class StartupBench(BenchCommand):
     def measure(self, notes: Notes) -> None:
         """Number by number, the ways in turns."""
         with no_child_left():
-            measure_all([self._group(1)], 1, Notes())  # a fork server and libraries are loaded once
-            measure_all([self._group(n) for n in self.workers], self.rounds, notes)
+            in_turns([self._group(1)], 1, Notes())  # a fork server and libraries are loaded once
+            in_turns([self._group(n) for n in self.workers], self.rounds, notes)
 
     def _group(self, n: int) -> list[Case]:
         group = []

@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
-from stockade.bench.backends import BACKENDS, LOCAL_BACKENDS, MODES, open_turn, ray_kept, why_not
+from stockade.bench.backends import LOCAL_BACKENDS, MODES, open_turn, ray_kept, why_not
 from stockade.bench.command import BenchCommand, Notes
 from stockade.bench.peers import PEERS, cyborg_factory, open_envpool, open_minicage
 from stockade.bench.result import Tags, find
 from stockade.bench.runner import Case, UnavailableError, in_turns, rate_case
 from stockade.bench.worlds import WORLDS, Factory
+from stockade.make import BACKENDS
 
 _OTHERS = {"MiniCAGE": ("MiniCAGE", open_minicage), "CartPole": ("EnvPool", open_envpool)}
 """Simulators of their own, without a choice of backends."""
