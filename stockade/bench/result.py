@@ -58,15 +58,12 @@ class Figure:
         ratios = tuple(a / b for a, b in zip(self.rounds, base.rounds, strict=True))
         return Figure({**self.tags, "to": to}, "times", ratios)
 
-    def has(self, unit: str | None = None, **tags: Tag | tuple[Tag, ...] | None) -> bool:
-        """Whether it has this unit and these tags: one of a tuple is enough, None is for a tag that it lacks."""
-        wanted = {name: tag if isinstance(tag, tuple) else (tag,) for name, tag in tags.items()}
-        return unit in (None, self.unit) and all(self.tags.get(name) in choice for name, choice in wanted.items())
-
 
 def find(figures: Sequence[Figure], unit: str | None = None, **tags: Tag | tuple[Tag, ...] | None) -> list[Figure]:
-    """Those that have this unit and these tags, as `Figure.has` says."""
-    return [figure for figure in figures if figure.has(unit, **tags)]
+    """Those with this unit and these tags: one value of a tuple is enough, None is for a tag that they lack."""
+    wanted = {name: tag if isinstance(tag, tuple) else (tag,) for name, tag in tags.items()}
+    return [figure for figure in figures if unit in (None, figure.unit)
+            and all(figure.tags.get(name) in choice for name, choice in wanted.items())]  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ class ScalingBench(BenchCommand):
         for group in in_turns(list(self._groups()), self.rounds, notes):
             for one in group:
                 tags, base = one.tags, group[0]
-                if tags["part"] == "native" and one is not base:
+                if tags["part"] == "native" and one is not base and tags["threads"] != "default":
                     share = one.over(base, 1).rounds
                     notes.figures.append(_reached(one, [ratio / int(tags["threads"]) for ratio in share]))
                 elif tags.get("world") == "synthetic" or tags["part"] == "workers":
@@ -91,15 +91,16 @@ class ScalingBench(BenchCommand):
                     notes.figures.append(one.over(base, "serial"))
                     place = tags["backend"], tags["n_envs"]
                     ratios.setdefault(place, []).append((float(tags["step_us"]), notes.figures[-1].value))
-        notes.figures = [f for f in notes.figures if not f.has("steps/s", part="takeover")]  # only their ratios tell
+        for rate in find(notes.figures, "steps/s", part="takeover"):  # only their ratios tell
+            notes.figures.remove(rate)
         for (backend, n), points in ratios.items():
             self._crossing(notes, backend, n, points)
 
     def _groups(self) -> Iterator[list[Case]]:
-        if "native" in self.parts:
-            for n in self.native_n_envs:
-                yield [self._case("native", {"backend": "native", "n_envs": n, "threads": threads}, copy=False,
-                                  threads=threads) for threads in sorted({1, available_cores()})]  # fmt: skip
+        for n in self.native_n_envs if "native" in self.parts else ():
+            yield [self._case("native", {"backend": "native", "n_envs": n, "threads": threads}, copy=False,
+                              **({} if threads == "default" else {"threads": threads}))
+                   for threads in (*sorted({1, available_cores()}), "default")]  # fmt: skip
         for world in ("synthetic", "built-in") if "n_envs" in self.parts else ():
             for n in self.n_envs:
                 yield [self._case("n_envs", {"world": world, "backend": backend, "n_envs": n}, factory=WORLDS[world])

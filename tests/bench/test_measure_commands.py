@@ -123,7 +123,7 @@ def test_scaling_covers_worlds_workers_and_crossings() -> None:
         native_n_envs=(1, 500), n_envs=(2,), workers=(1, 3), takeover_n_envs=(2,), step_us=(10, 1000), **TINY
     ).result()
     cores = result.stamp["cores"]
-    assert len(find(result, "steps/s", part="native")) == 2 * len({1, cores})
+    assert len(find(result, "steps/s", part="native")) == 2 * len({1, cores, "default"})
     assert len(find(result, "steps/s", part="n_envs")) == 2 * 4
     assert len(find(result, "steps/s", part="workers")) == 2 * 3 * 2
     assert all(f.value < 1.1 for f in find(result, "of the cores", part="n_envs", world="synthetic"))
