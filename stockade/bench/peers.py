@@ -31,6 +31,7 @@ _JOIN_SECONDS = 5.0
 
 # ------------------------------------------------------------------------------------ vector environments of others
 def _sb3(kind: str, factory: Factory, n: int, **options: Any) -> Any:
+    _module("stable_baselines3.common.env_util", "stable-baselines3")  # else each of its workers would import it
     vec_env = _module("stable_baselines3.common.vec_env", "stable-baselines3")
     return getattr(vec_env, kind)([factory] * n, **options)
 
