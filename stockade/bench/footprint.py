@@ -99,9 +99,13 @@ def weigh(backend: str, n: int) -> tuple[list[float], float]:
 
 
 def _weigh_here(backend: str, n: int) -> tuple[list[float], float]:
-    """In this process, after a first use of two environments: what that loads is not the environments' weight."""
-    with open_envs(backend, 2) as envs:
-        envs.step(envs.action_space.sample() if hasattr(envs.action_space, "nvec") else [0] * 2)
+    """In this process, after a first use: what that loads is not the environments' weight.
+
+    A world in this process comes first, so that forked workers share the compiled code, whoever forks them.
+    """
+    for used in dict.fromkeys(("serial", backend)):
+        with open_envs(used, 2) as envs:
+            envs.step(envs.action_space.sample() if hasattr(envs.action_space, "nvec") else [0] * 2)
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc; gives pages back that imports have freed
     if trim is not None:
