@@ -13,12 +13,12 @@ import numpy as np
 import tyro
 from champion_protocol import BEHAVIOUR_SEED, RESULTS, RULE_SETS, check_out, write_json
 
+import stockade
 from stockade.baselines import BluePolicy
 from stockade.bench.stamp import machine_stamp
 from stockade.cage2 import actions as blue
 from stockade.cage2.actions import ACTION_HOST, ACTION_NAMES, N_ACTIONS
 from stockade.cage2.scenario import HOST_COST, HOSTS, N_HOSTS, RESTORE_COST, SERVICE_DOWN_COST
-from stockade.cage2.vector import NativeVectorEnv
 from stockade.errors import InputError
 from stockade.learn.agents import load
 from stockade.learn.evaluate import SEEDS_PER_CELL
@@ -56,7 +56,9 @@ def watch(policy: BluePolicy, red: str, rules: str, episodes: int, horizon: int,
     record = Record(np.empty(shape, np.int16), np.empty(shape, bool), np.empty((*shape, N_HOSTS), np.uint8),
                     np.empty((*shape, N_HOSTS), np.uint8), np.empty(shape, bool), np.empty(shape))  # fmt: skip
     generator = np.random.default_rng([seed, 1])
-    with NativeVectorEnv(episodes, red, horizon, rules, obs=policy.obs, autoreset_mode="disabled", copy=False) as envs:
+    made: Any = stockade.make_vec(episodes, red=red, horizon=horizon, rules=rules, obs=policy.obs, copy=False,
+                                  autoreset_mode="disabled")  # fmt: skip
+    with made as envs:
         obs, _ = envs.reset(seed=seed)
         truth = envs.true_state()
         for t in range(horizon):
