@@ -5,7 +5,7 @@ kernel and a small reference loop in turns -> best slice of each -> their ratio 
 The reference loop is compiled by the same Numba, does what a world does (integers, shifts, look-ups, branches that
 nobody can foresee) and stays in the first cache, so that a slow, busy or throttled machine slows both alike. Only the
 best of many short slices counts: so short a slice is seldom disturbed by anybody, even on a busy machine.
-`python -m stockade.bench.guard` prints the ratios of the day, to write them down below after a change that is meant.
+`python benchmarks/guard.py` prints today's ratios, to write them down below after a change that is intended.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def too_slow(play: Play, expected: float, attempts: int = ATTEMPTS) -> str | Non
             return None
     return (
         f"a step of a world costs {min(costs):.1f} rounds of the reference loop, more than {FACTOR:g} times the "
-        f"{expected:g} written down in {__name__}: find what made the kernel slower, or write the new cost down"
+        f"{expected:g} noted in benchmarks/guard.py: find what made the kernel slower, or write the new cost down"
     )
 
 

@@ -1,4 +1,4 @@
-"""`stockade bench search`: workflows a minute of the search on Ray, two at a time against one at a time, a core each.
+"""`stockade bench search`: workflows per minute of the search on Ray, two at a time against one, one core each.
 
 cores -> a Ray held to them -> a short search that wakes its workers -> the timed search -> the next number of cores
 
@@ -16,24 +16,21 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tqdm import tqdm
-
-from stockade.bench.command import BenchCommand, Notes, announce, require_counts
-from stockade.bench.figures import figure_of, ratios
+from stockade.bench.command import BenchCommand, Notes
+from stockade.bench.runner import Case, Sample, in_turns
 from stockade.cores import available_cores
 from stockade.errors import InputError
 from stockade.vector.ray_cluster import Connection, RayConfig, load_ray
 from stockade.workflow.config import SearchConfig
 
-_START_SECONDS, _EPISODES_A_SECOND = 15.0, 250.0
-
 
 @dataclass(frozen=True)
 class SearchParallelBench(BenchCommand):
-    """Searches on Ray, one core a workflow: --parallel 2 against --parallel 1 held to one core; without Ray's start."""
+    """Searches on Ray, one core each: --parallel 2 against --parallel 1 held to one core; without Ray's start."""
 
     parallel: int = 2
     """Workflows at once, and cores, of the case that is compared with one at a time."""
@@ -49,12 +46,14 @@ class SearchParallelBench(BenchCommand):
     name: ClassVar[str] = "search"
     quick_settings: ClassVar[dict[str, object]] = {"rounds": 1, "workflows": 2, "episodes": 400}
 
+    least: ClassVar[dict[str, float]] = {"parallel": 2}
+
     def check(self) -> None:
         """Refuse what cannot be measured: options, too few cores, no Ray."""
         super().check()
-        require_counts("--parallel", [self.parallel], least=2)
-        require_counts("--workflows", [self.workflows], least=self.parallel)
-        require_counts("--episodes", [self.episodes], least=self.n_envs)
+        if self.workflows < self.parallel or self.episodes < self.n_envs:
+            raise InputError(f"--workflows must be at least --parallel {self.parallel}, and --episodes at least "
+                             f"--n-envs {self.n_envs}")  # fmt: skip
         load_ray()
         if available_cores() < self.parallel:
             raise InputError(
@@ -63,31 +62,17 @@ class SearchParallelBench(BenchCommand):
 
     def measure(self, notes: Notes) -> None:
         """Both cases in turns."""
-        work = self.workflows * self.episodes * self.max_steps / 100 / _EPISODES_A_SECOND
-        announce(self.name, self.rounds * (2 * _START_SECONDS + work * (1 + 1 / self.parallel)))
-        cases = (1, self.parallel)
-        rates: dict[int, list[float]] = {case: [] for case in cases}
         found: list[dict[int, Any]] = []
-        with tqdm(total=self.rounds * len(cases), desc="bench search", unit="search", disable=None) as progress:
-            for _ in range(self.rounds):
-                for case in cases:
-                    seconds, results = self._timed_search(case)
-                    rates[case].append(60 * self.workflows / seconds)
-                    found.append(results)
-                    progress.update()
+        cases = [Case({"parallel": k}, partial(self._round, k, found)) for k in (1, self.parallel)]
+        for one, several in in_turns([cases], self.rounds, notes):
+            notes.figures.append(several.over(one, 1))
         if any(results != found[0] for results in found):
             raise RuntimeError("the searches found different values, so their times cannot be compared")
-        for case in cases:
-            what = f"{case} at a time, {case} core{'s' if case > 1 else ''}"
-            notes.figures.append(figure_of(what, rates[case], "workflows/min", parallel=case))
-        gain = figure_of(
-            f"{self.parallel} at a time to 1",
-            ratios(rates[self.parallel], rates[1]),
-            "times",
-            parallel=self.parallel,
-            to=1,
-        )
-        notes.figures.append(gain)
+
+    def _round(self, parallel: int, found: list[dict[int, Any]]) -> list[Sample]:
+        seconds, results = self._timed_search(parallel)
+        found.append(results)
+        return [Sample("workflows/min", 60 * self.workflows / seconds)]
 
     def _timed_search(self, parallel: int) -> tuple[float, dict[int, Any]]:
         """Seconds of a search, and the values that it found by number of the training."""
@@ -101,21 +86,10 @@ class SearchParallelBench(BenchCommand):
 
     def _search(self, runs: Path, name: str, parallel: int, workflows: int, episodes: int) -> None:
         config = SearchConfig(
-            engine="ray",
-            parallel=parallel,
-            n_workflows=workflows,
-            n_envs=self.n_envs,
-            max_steps=self.max_steps,
-            total_episodes=workflows * episodes,
-            max_episodes=episodes,
-            min_episodes=0,
+            engine="ray", parallel=parallel, n_workflows=workflows, n_envs=self.n_envs, max_steps=self.max_steps,
+            total_episodes=workflows * episodes, max_episodes=episodes, min_episodes=0, search="round-robin",
             fixed_episodes=True,  # so that all searches do the same work, whatever they find
-            search="round-robin",
-            classes=False,
-            name=name,
-            runs=runs,
-            plots=False,
-        )
+            classes=False, name=name, runs=runs, plots=False)  # fmt: skip
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             code = config.run()
