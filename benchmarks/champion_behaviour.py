@@ -27,7 +27,7 @@ from stockade.cage2.actions import (
     RESTORE,
 )
 from stockade.cage2.scenario import HOST_COST, HOSTS, N_HOSTS, RESTORE_COST, SERVICE_DOWN_COST
-from stockade.cage2.vector import NativeVectorEnv
+from stockade.vector.native import NativeVectorEnv
 from stockade.errors import InputError
 from stockade.learn.agents import load
 from stockade.learn.evaluate import SEEDS_PER_CELL

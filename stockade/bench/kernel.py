@@ -34,8 +34,8 @@ from stockade.cage2.env import CAGE2Env
 from stockade.cage2.observe import observation_words
 from stockade.cage2.seeds import read_seeds
 from stockade.cage2.state import OBS_SIZE, WORLD, ledger_dtype
-from stockade.cage2.vector import NativeVectorEnv
 from stockade.errors import InputError
+from stockade.vector.native import NativeVectorEnv
 
 HORIZON = 100
 _START = """

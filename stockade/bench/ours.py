@@ -11,7 +11,7 @@ import stockade
 from stockade.bench.turns import Turn, UnavailableError, installed
 from stockade.bench.worlds import BUILT_IN, PRELOAD, Factory, FreeEnv
 from stockade.vector import AsyncPoolVectorEnv, make_vector
-from stockade.vector.description import TruthRule
+from stockade.vector.outcome import TruthRule
 
 BACKENDS = ("native", "serial", "pipes", "shared_memory", "async", "ray")
 

@@ -25,7 +25,7 @@ from stockade.bench.command import BenchCommand, Notes, announce, require_counts
 from stockade.bench.figures import figure_of, ratios
 from stockade.cores import available_cores
 from stockade.errors import InputError
-from stockade.vector.ray_cluster import Connection, RayConfig, load_ray
+from stockade.vector.ray.cluster import Connection, RayConfig, load_ray
 from stockade.workflow.config import SearchConfig
 
 _START_SECONDS, _EPISODES_A_SECOND = 15.0, 250.0

@@ -16,7 +16,7 @@ from stockade.bench.figures import Tag, figure_of
 from stockade.bench.peers import interrupts_later, no_child_left
 from stockade.bench.turns import installed
 from stockade.vector import SyntheticEnv, available_cores, make_vector
-from stockade.vector.process import StartMethod
+from stockade.vector.local.process import StartMethod
 
 METHODS: tuple[StartMethod, ...] = ("fork", "forkserver", "spawn")
 _SPAWN_SECONDS = 0.6

@@ -18,8 +18,8 @@ from stockade.cage2.config import WorldConfig
 from stockade.cage2.render import render_world
 from stockade.cage2.snapshot import Snapshot
 from stockade.cage2.truth import TrueState
-from stockade.cage2.vector import NativeVectorEnv
 from stockade.errors import InputError
+from stockade.vector.native import NativeVectorEnv
 
 _MASK = ACTION_MASK.astype(np.bool_)[None]
 _SETTINGS = {field.name for field in fields(WorldConfig)}

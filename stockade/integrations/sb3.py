@@ -17,12 +17,13 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from stockade.cage2.vector import NativeVectorEnv
 from stockade.errors import InputError
 from stockade.integrations.reach import NativeWorlds, call_method, class_name, wrapper_names
 from stockade.make import make_vec
 from stockade.vector.base import BaseVectorEnv
-from stockade.vector.layout import RowReader
+from stockade.vector.infos import scatter_infos
+from stockade.vector.native import NativeVectorEnv
+from stockade.vector.spaces import RowReader
 
 try:
     from stable_baselines3.common.monitor import Monitor
@@ -93,7 +94,7 @@ class StockadeVecEnv(VecEnv):
                 f"StockadeVecEnv takes a vector environment of stockade.make_vec, not {type(core).__name__}; for any "
                 "Gymnasium environment: stockade.make_vec(n, 'serial', env=function_that_makes_one)"
             )
-        if not (core._copy if isinstance(core, NativeVectorEnv) else core.copy):
+        if not core.copy:
             raise InputError(
                 "Stable-Baselines3 keeps an observation while it asks for the next: make the vector environment "
                 "without copy=False"
@@ -122,7 +123,7 @@ class StockadeVecEnv(VecEnv):
                 mask[places] = True
                 options = {**(options or {}), "reset_mask": mask}
             obs, info = self.vector.reset(seed=seeds, options=options)
-            scatter(info, self.reset_infos)
+            scatter_infos(info, self.reset_infos)
         self._reset_seeds()
         self._reset_options()
         self._returns[:] = 0
@@ -152,7 +153,7 @@ class StockadeVecEnv(VecEnv):
         if dones.any():
             obs = self._begin_anew(obs, dones, truncated & ~terminated, info, infos)
         elif info:
-            scatter(info, infos)
+            scatter_infos(info, infos)
         return obs, rewards.astype(np.float32), dones, infos
 
     def _begin_anew(
@@ -164,14 +165,14 @@ class StockadeVecEnv(VecEnv):
             self.reset_infos[i] = {}
         if self._is_same_step:
             last_obs = [info["final_obs"][i] for i in ended]
-            scatter(info.get("final_info", {}), infos)
+            scatter_infos(info.get("final_info", {}), infos)
             rest = {key: value for key, value in info.items() if key not in _FINAL}
-            scatter(rest, [self.reset_infos[i] if done else infos[i] for i, done in enumerate(dones.tolist())])
+            scatter_infos(rest, [self.reset_infos[i] if done else infos[i] for i, done in enumerate(dones.tolist())])
         else:
             last_obs = [self._rows.one(obs, i) for i in ended]
-            scatter(info, infos)
+            scatter_infos(info, infos)
             obs, info = self.vector.reset(options={"reset_mask": dones.copy()})
-            scatter(info, self.reset_infos)
+            scatter_infos(info, self.reset_infos)
         seconds = round(time.time() - self._start, 6)
         for i, last in zip(ended, last_obs, strict=True):
             infos[i]["terminal_observation"] = last
@@ -225,24 +226,3 @@ class StockadeVecEnv(VecEnv):
 
     def _apply(self, function: Callable[[Any], Any], indices: VecEnvIndices) -> list[Any]:
         return self._reach.apply(function, None if indices is None else self._get_indices(indices))
-
-
-def scatter(info: dict[str, Any], infos: list[dict[str, Any]]) -> None:
-    """Put Gymnasium's infos of many, arrays with `_key` masks, into the dictionaries of each."""
-    for key, value in info.items():
-        if key.startswith("_") and key[1:] in info:
-            continue
-        mask = info.get(f"_{key}")
-        places = range(len(infos)) if mask is None else np.flatnonzero(mask).tolist()
-        if isinstance(value, dict):
-            parts: list[dict[str, Any]] = [{} for _ in infos]
-            scatter(value, parts)
-            for i in places:
-                infos[i][key] = parts[i]
-        elif np.ndim(value) > 1:
-            for i in places:
-                infos[i][key] = value[i].copy()  # a view would keep the arrays of all alive
-        else:
-            values = np.asarray(value).tolist()  # Python's own numbers, as an environment gives them
-            for i in places:
-                infos[i][key] = values[i]

@@ -20,10 +20,10 @@ from tqdm import tqdm
 import stockade
 from stockade.baselines import BluePolicy
 from stockade.cage2.memory import MemoryObservation
-from stockade.cage2.vector import NativeVectorEnv
 from stockade.errors import InputError
 from stockade.learn.agents import load
 from stockade.learn.leaderboard import CELLS, HORIZONS, PUBLISHED, REDS
+from stockade.vector.native import NativeVectorEnv
 
 #: Seeds from one cell to the next.
 SEEDS_PER_CELL = 1_000_000

@@ -19,8 +19,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from stockade.cage2.actions import N_ACTIONS
 from stockade.cage2.config import RULES, WorldConfig
 from stockade.cage2.snapshot import Snapshot
-from stockade.cage2.vector import NativeVectorEnv
 from stockade.errors import InputError
+from stockade.vector.native import NativeVectorEnv
 
 
 @dataclass(frozen=True)

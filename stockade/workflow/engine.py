@@ -27,7 +27,7 @@ from typing import Any, Protocol
 
 import cloudpickle
 
-from stockade.vector.machine import die_with, single_threaded_children, use_one_thread
+from stockade.vector.local.machine import die_with, single_threaded_children, use_one_thread
 from stockade.workflow.records import Task, UpdateRow, WorkflowResult
 
 MAX_RESTARTS = 2

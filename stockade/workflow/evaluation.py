@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from stockade.baselines import BluePolicy
-from stockade.cage2.vector import NativeVectorEnv
 from stockade.learn.agents import Agent
 from stockade.learn.evaluate import SEEDS_PER_CELL, EvaluateConfig
 from stockade.learn.leaderboard import CELLS
+from stockade.vector.native import NativeVectorEnv
 from stockade.workflow.compliance import COMPLIES, VIOLATES, judge, ranks
 from stockade.workflow.config import AlignmentConfig
 from stockade.workflow.orders import Order, describe

@@ -7,7 +7,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from stockade.vector import ContractViolation, SerialVectorEnv, SyntheticEnv, check_vector_env
-from stockade.vector.description import SliceConfig
+from stockade.vector.outcome import SliceConfig
 
 SINGLE = functools.partial(SyntheticEnv, horizon=12, info_size=2)
 

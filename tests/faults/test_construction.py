@@ -7,7 +7,9 @@ import sys
 import pytest
 
 from stockade.vector import (
-    BACKENDS,
+    LOCAL_BACKENDS as BACKENDS,
+)
+from stockade.vector import (
     SharedMemoryError,
     SyntheticEnv,
     UnsupportedFeatureError,
@@ -16,7 +18,7 @@ from stockade.vector import (
     WorkerTimeoutError,
     make_vector,
 )
-from stockade.vector import memory as memory_module
+from stockade.vector.local import segment as memory_module
 from tests.vector.environments import AlwaysDifferent, OneFails, TextEnv
 
 PROCESS_BACKENDS = ("pipes", "shared_memory", "async")
