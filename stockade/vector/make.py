@@ -141,10 +141,10 @@ def check_options(backend: str, options: BackendOptions) -> None:
     unknown = sorted(options.keys() - BackendOptions.__annotations__.keys())
     if unknown:
         raise TypeError(f"there are no options {', '.join(unknown)}; see stockade.vector.make.BackendOptions")
-    for name in options:
+    for name, value in options.items():
         backends = _TAKEN_BY.get(name, BACKENDS)
         if backend not in backends:
-            raise ValueError(f"{name}= is for backend={' or '.join(map(repr, backends))}, not {backend!r}")
+            raise ValueError(f"{name}={value!r} is for backend={' or '.join(map(repr, backends))}, not {backend!r}")
 
 
 def _given(options: BackendOptions, *names: str) -> dict[str, Any]:
