@@ -27,11 +27,11 @@ from stockade.cage2.actions import (
     RESTORE,
 )
 from stockade.cage2.scenario import HOST_COST, HOSTS, N_HOSTS, RESTORE_COST, SERVICE_DOWN_COST
-from stockade.vector.native import NativeVectorEnv
 from stockade.errors import InputError
 from stockade.learn.agents import load
 from stockade.learn.evaluate import SEEDS_PER_CELL
 from stockade.learn.leaderboard import REDS
+from stockade.vector.native import NativeVectorEnv
 
 FIRST_STEPS = 12
 #: Kinds of actions that are told apart, by name.

@@ -20,6 +20,7 @@ from stockade.cage2.seeds import read_seeds
 from stockade.cage2.snapshot import Snapshot
 from stockade.cage2.state import WORLD
 from stockade.cage2.truth import TrueState
+from stockade.errors import InputError
 
 
 class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
@@ -141,6 +142,14 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
     def action_masks(self) -> np.ndarray:
         """(145,) bool, the static mask under the name that sb3-contrib's MaskablePPO asks for."""
         return ACTION_MASK.astype(np.bool_)
+
+    def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
+        """Keep a value under a new name (`set_attr` of vector environments); what the world is made of stays."""
+        if hasattr(self.config, name) or hasattr(type(self), name):
+            raise InputError(
+                f"{name!r} of the built-in world cannot be changed once it is made; make a new environment"
+            )
+        return super().set_wrapper_attr(name, value, force=force)
 
     # ------------------------------------------------------------------------------------------- looking behind it
     def true_state(self) -> TrueState:

@@ -17,8 +17,9 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from stockade.cage2.actions import ACTION_MASK
 from stockade.errors import InputError
-from stockade.integrations.reach import NativeWorlds, call_method, class_name, wrapper_names
+from stockade.integrations.reach import call_method, class_name, wrapper_names
 from stockade.make import make_vec
 from stockade.vector.base import BaseVectorEnv
 from stockade.vector.infos import scatter_infos
@@ -36,6 +37,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 _NOT_BY_METHOD = ("reset", "step", "close")
+_MASK = ACTION_MASK.astype(np.bool_)[None]
 _FINAL = ("final_obs", "_final_obs", "final_info", "_final_info")
 
 
@@ -89,7 +91,7 @@ class StockadeVecEnv(VecEnv):
 
     def __init__(self, envs: VectorEnv[Any, Any, Any], *, monitor: bool = True) -> None:
         core = envs.unwrapped if isinstance(envs, VectorEnv) else envs
-        if not isinstance(core, NativeVectorEnv | BaseVectorEnv):
+        if not isinstance(core, BaseVectorEnv):
             raise InputError(
                 f"StockadeVecEnv takes a vector environment of stockade.make_vec, not {type(core).__name__}; for any "
                 "Gymnasium environment: stockade.make_vec(n, 'serial', env=function_that_makes_one)"
@@ -101,7 +103,7 @@ class StockadeVecEnv(VecEnv):
             )
         #: The vector environment, for what Stable-Baselines3 does not know: `vector.true_state()`.
         self.vector = envs
-        self._reach = NativeWorlds(core) if isinstance(core, NativeVectorEnv) else core
+        self._core = core
         self._is_same_step = core.autoreset_mode is AutoresetMode.SAME_STEP
         self._monitor = monitor
         self._rows = RowReader(envs.single_observation_space)
@@ -191,7 +193,7 @@ class StockadeVecEnv(VecEnv):
     # ----------------------------------------------------------------------------------------- single environments
     def has_attr(self, attr_name: str) -> bool:
         """Whether all environments have the attribute; its value goes nowhere, so it may be anything."""
-        return all(self._reach.apply(operator.methodcaller("has_wrapper_attr", attr_name)))
+        return all(self._core.apply(operator.methodcaller("has_wrapper_attr", attr_name)))
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
         """An attribute of the chosen environments (default all), or of their wrappers."""
@@ -207,8 +209,9 @@ class StockadeVecEnv(VecEnv):
         """Call a method of the chosen environments, or of their wrappers; the others do not notice."""
         if method_name in _NOT_BY_METHOD:
             raise InputError(f"call {method_name}() of the VecEnv itself, not env_method({method_name!r})")
-        if method_name == "action_masks" and isinstance(self._reach, NativeWorlds):
-            return self._reach.action_masks(indices if indices is None else self._get_indices(indices))
+        if method_name == "action_masks" and isinstance(self._core, NativeVectorEnv):
+            count = self.num_envs if indices is None else len(list(self._get_indices(indices)))
+            return list(np.repeat(_MASK, count, axis=0))  # learners ask in every step
         return self._apply(functools.partial(call_method, method_name, method_args, kwargs), indices)
 
     def env_is_wrapped(self, wrapper_class: type[gymnasium.Wrapper], indices: VecEnvIndices = None) -> list[bool]:
@@ -225,4 +228,4 @@ class StockadeVecEnv(VecEnv):
         return self.env_method("render")
 
     def _apply(self, function: Callable[[Any], Any], indices: VecEnvIndices) -> list[Any]:
-        return self._reach.apply(function, None if indices is None else self._get_indices(indices))
+        return self._core.apply(function, None if indices is None else self._get_indices(indices))

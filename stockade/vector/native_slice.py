@@ -24,7 +24,6 @@ from stockade.vector.outcome import Description, Failure, Inheritance, Outcome, 
 from stockade.vector.slice import LOST, RESET_OWED, RUNNING, EnvSlice
 from stockade.vector.spaces import Buffers, RowReader
 
-
 _NOTHING = Outcome()
 """Of most steps: making a new one would cost a tenth of a step of a few worlds."""
 
