@@ -24,7 +24,7 @@ from stockade.bench.command import BenchCommand, Notes
 from stockade.bench.runner import Case, Sample, in_turns
 from stockade.cores import available_cores
 from stockade.errors import InputError
-from stockade.vector.ray_cluster import Connection, RayConfig, load_ray
+from stockade.vector.ray.cluster import Connection, RayConfig, load_ray
 from stockade.workflow.config import SearchConfig
 
 

@@ -18,7 +18,7 @@ from stockade.bench.peers import PEERS, cyborg_factory, open_envpool, open_minic
 from stockade.bench.result import Tags, find
 from stockade.bench.runner import Case, UnavailableError, in_turns, rate_case
 from stockade.bench.worlds import WORLDS, Factory
-from stockade.make import BACKENDS
+from stockade.vector import BACKENDS
 
 _OTHERS = {"MiniCAGE": ("MiniCAGE", open_minicage), "CartPole": ("EnvPool", open_envpool)}
 """Simulators of their own, without a choice of backends."""

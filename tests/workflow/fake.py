@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from stockade.workflow.separate import SeparateSession
 
 from stockade.learn.checkpoint import Checkpoint
 from stockade.workflow.config import RewardFlags, SearchConfig
 from stockade.workflow.orders import ENTERPRISE, OP_SERVER, UNIT_TYPES, USER, Order
 from stockade.workflow.records import FixStatistics, Saved, Task, UpdateRow, WorkflowResult
-from stockade.workflow.separate import SeparateSession
 from stockade.workflow.store import SearchFolder
 
 #: Types that red holds in this make-believe.

@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
-import os
 import selectors
-import sys
-import threading
 import time
-import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from multiprocessing import forkserver
 from typing import Any
 
 import gymnasium
 
 from stockade.cores import available_cores
-from stockade.vector.channel import from_peer, to_worker
-from stockade.vector.description import Description, Inheritance, SliceConfig
-from stockade.vector.errors import WorkerStartError
-from stockade.vector.layout import Buffers
-from stockade.vector.machine import allow_open_files, single_threaded_children
-from stockade.vector.memory import SharedBlock
-from stockade.vector.outcome import Failure
-from stockade.vector.process import PoolConfig, Worker, pollable, span
-from stockade.vector.rings import ring_bytes
-from stockade.vector.worker import Placement, WorkerSpec, run_worker
+from stockade.vector.local.channel import from_peer, to_worker
+from stockade.vector.local.machine import allow_open_files
+from stockade.vector.local.process import PoolConfig, Worker, pollable, ready_to_start
+from stockade.vector.local.rings import ring_bytes
+from stockade.vector.local.segment import SharedBlock
+from stockade.vector.local.worker import Placement, run_worker
+from stockade.vector.outcome import Description, Inheritance, SliceConfig
+from stockade.vector.spaces import Buffers
+from stockade.vector.workers import common_description, divide, raise_if_failed
 
 _FDS_PER_WORKER = 5
 _AWAKE = 0.0005
 """Seconds that a worker with a core of its own stays awake for the next command."""
-_start_lock = threading.Lock()
 
 
 class WorkerPool:
@@ -57,21 +49,13 @@ class WorkerPool:
         self.workers: list[Worker] = []
         self._block: SharedBlock | None = None
         allow_open_files(config.workers * _FDS_PER_WORKER)
-        lasting = config.start_method == "forkserver" or threading.current_thread() is threading.main_thread()
-        pickled = to_worker(factory)
-        bounds = [n_envs * k // config.workers for k in range(config.workers + 1)]
-        self._specs = [
-            WorkerSpec(pickled, first, stop - first, slice_config, os.getpid(), lasting)
-            for first, stop in itertools.pairwise(bounds)
-        ]
+        self._specs = divide(to_worker(factory), n_envs, config.workers, slice_config)
         try:
-            with _ready_to_start(config):
+            with self._ready_to_start():
                 for index in range(config.workers):
                     self._start(index, None)
             descriptions = [self._greet(worker) for worker in self.workers]
-            self.description = descriptions[0]
-            self.description.check(slice_config)
-            self._check_equal(descriptions)
+            self.description = common_description(descriptions, self._specs)
             self.buffers = self._allocate(n_envs)
             for worker in self.workers:
                 self._place(worker)
@@ -82,13 +66,8 @@ class WorkerPool:
     def replace(self, dead: Worker, inheritance: Inheritance) -> Worker:
         """Put a new process in the place of one that has ended."""
         self._retire(dead)
-        spec = self._specs[dead.index]
-        self._specs[dead.index] = replace(spec, inheritance=inheritance)
-        try:
-            with _ready_to_start(self.config):
-                worker = self._start(dead.index, dead)
-        finally:
-            self._specs[dead.index] = spec
+        with self._ready_to_start():
+            worker = self._start(dead.index, dead, inheritance)
         self._greet(worker)
         self._place(worker)
         return worker
@@ -115,7 +94,7 @@ class WorkerPool:
         if timeout > 0:
             for worker in self.workers:
                 with contextlib.suppress(EOFError, TimeoutError):
-                    worker.post_message(0, "close", None, deadline)
+                    worker.post_message(0, "close", (), deadline)
         for worker in self.workers:
             worker.process.join(max(0.0, deadline - time.monotonic()))
         late = [worker for worker in self.workers if worker.process.is_alive()]
@@ -132,12 +111,15 @@ class WorkerPool:
                 del self.buffers
             self._block.close()
 
-    def _start(self, index: int, dead: Worker | None) -> Worker:
+    def _ready_to_start(self) -> contextlib.AbstractContextManager[None]:
+        return ready_to_start(self.config.start_method, (run_worker.__module__, *self.config.preload))
+
+    def _start(self, index: int, dead: Worker | None, inheritance: Inheritance | None = None) -> Worker:
         others = [worker for worker in self.workers if worker is not dead]
         inherited = (pollable(self.deaths), *(fd for worker in others for fd in worker.fds))
         if self._block is not None:
             inherited = (*inherited, self._block.fd)
-        worker = Worker(index, self._specs[index], self.config, inherited)
+        worker = Worker(index, replace(self._specs[index], inheritance=inheritance), self.config, inherited)
         self.deaths.register(worker.process.sentinel, selectors.EVENT_READ)
         if dead is None:
             self.workers.append(worker)
@@ -154,27 +136,9 @@ class WorkerPool:
             raise worker.death("It ended while it was building its environments.") from None
         except TimeoutError:
             raise worker.overdue(self.config.timeout, "It was building its environments.") from None
-        if isinstance(answer, Failure):
-            message = f"worker {worker.index} could not build its environments {span(worker)}"
-            error = WorkerStartError(f"{message}:\n{answer.text}", worker.index, worker.env_ids)
-            original = answer.original()
-            if original is None:
-                raise error
-            original.add_note(str(error))
-            raise original from error
+        raise_if_failed(answer, worker.index, worker.spec)
         description: Description = answer
         return description
-
-    def _check_equal(self, descriptions: list[Description]) -> None:
-        first = descriptions[0].layout
-        for worker, description in zip(self.workers, descriptions, strict=True):
-            if description.layout != first:
-                raise WorkerStartError(
-                    f"the environments of worker {worker.index} have other spaces than those of worker 0: "
-                    f"{description.layout} and {first}; the factory must always give the same",
-                    worker.index,
-                    worker.env_ids,
-                )
 
     def _allocate(self, n_envs: int) -> Buffers:
         layout = self.description.layout
@@ -184,42 +148,24 @@ class WorkerPool:
         self._ring = ring_bytes(-(-n_envs // self.config.workers))
         self._n_envs = n_envs
         self._block = SharedBlock.allocate(self._arrays_size + 2 * self._ring * self.config.workers)
-        return Buffers.allocate(layout, n_envs, self._block.view)
+        buffers = Buffers.allocate(layout, n_envs, self._block.view)
+        buffers.age[:] = -1
+        return buffers
 
     def _place(self, worker: Worker) -> None:
-        if self._block is None:
-            worker.place(self.deaths, None, None)
-            return
-        commands = self._arrays_size + 2 * self._ring * worker.index
-        awake = _AWAKE if len(self.workers) <= available_cores() else 0.0
-        placement = Placement(self._block.size, self._n_envs, commands, commands + self._ring, self._ring, awake)
-        worker.place(self.deaths, self._block, placement)
+        """Tell a worker where its arrays are."""
+        placement = None
+        if self._block is not None:
+            commands = self._arrays_size + 2 * self._ring * worker.index
+            awake = _AWAKE if len(self.workers) <= available_cores() else 0.0
+            placement = Placement(self._block.size, self._n_envs, commands, commands + self._ring, self._ring, awake)
+        try:
+            worker.place(self.deaths, self._block, placement)
+        except EOFError:
+            raise worker.death("It ended before its first command.") from None
 
     def _retire(self, worker: Worker) -> None:
         if worker.alive:
             self.deaths.unregister(worker.process.sentinel)
         worker.kill()
         worker.release()
-
-
-@contextlib.contextmanager
-def _ready_to_start(config: PoolConfig) -> Iterator[None]:
-    """Start processes that use one thread, do not import the user's script again, and find our modules loaded.
-
-    Workers get the factory by value (cloudpickle) and do not need the script, so it is hidden from `multiprocessing`
-    while they start: no `if __name__ == "__main__"` is needed, and 200 workers do not import Torch 200 times.
-    """
-    with _start_lock, single_threaded_children():
-        if config.start_method == "fork":
-            yield
-            return
-        if config.start_method == "forkserver":  # heeds this only until it runs, which is from the first worker on
-            server: Any = forkserver
-            modules = [*getattr(server._forkserver, "_preload_modules", []), run_worker.__module__, *config.preload]
-            server.set_forkserver_preload(list(dict.fromkeys(modules)))
-        script = sys.modules["__main__"]
-        sys.modules["__main__"] = types.ModuleType("__main__")
-        try:
-            yield
-        finally:
-            sys.modules["__main__"] = script

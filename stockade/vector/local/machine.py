@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from stockade.vector.errors import UnsupportedFeatureError
+from stockade.errors import UnsupportedFeatureError
 
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",

@@ -8,15 +8,13 @@ from typing import Any
 import gymnasium
 
 from stockade.vector.base import BaseVectorEnv
-from stockade.vector.description import Description, SliceConfig, build_environments
-from stockade.vector.layout import Buffers
-from stockade.vector.outcome import Outcome
+from stockade.vector.outcome import Description, Outcome, SliceConfig, build_environments
 from stockade.vector.slice import EnvSlice
-from stockade.vector.worker import data_for, handle
+from stockade.vector.spaces import Buffers
 
 
 class SerialVectorEnv(BaseVectorEnv):
-    """All environments in this process. Nothing is quicker for environments that take a few microseconds a step.
+    """All environments in this process. Nothing is faster for environments that take a few microseconds per step.
 
     Args:
         factory: makes one environment.
@@ -42,10 +40,11 @@ class SerialVectorEnv(BaseVectorEnv):
         super().__init__(description, n_envs, buffers, config, copy)
 
     def _step_all(self) -> Outcome:
-        return self._slice.step(self._slice.action_reader.all(self._buffers.actions))
+        return self._slice.step(self._buffers.actions)
 
-    def _command(self, kind: str, parts: Sequence[Any] | None, common: Any) -> Outcome:
-        return handle(self._slice, kind, data_for(kind, parts, common))
+    def _command(self, kind: str, parts: Sequence[Any] = (), common: Sequence[Any] = ()) -> Outcome:
+        outcome: Outcome = getattr(self._slice, kind)(*parts, *common)
+        return outcome
 
     def _shut_down(self, timeout: float) -> None:
         self._slice.close()

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
-from stockade.vector.errors import ContractViolation
+from stockade.errors import ContractViolation
 
 
 class NotApplicable(Exception):

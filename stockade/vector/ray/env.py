@@ -1,60 +1,60 @@
-"""What backend `ray` does, asynchronous or not: commands -> calls to actors -> replies, deadlines, losses, restarts.
+"""Backend `ray`: commands -> calls to actors -> replies; deadlines, losses, restarts; synchronous or asynchronous.
 
-Calls under way are kept with what was asked, so that a new actor is given again what a lost one owed.
+send(actions, env_id) -> one call to each actor concerned -> its environments, one after the other -> one reply -> recv.
+Calls in flight are kept with what was asked, so that a new actor is given again what a lost one owed.
 """
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium
+import numpy as np
 
-from stockade.vector.channel import from_peer, to_worker
-from stockade.vector.description import Description, Inheritance, SliceConfig
-from stockade.vector.errors import VectorError, WorkerDiedError, WorkerStartError, WorkerTimeoutError
-from stockade.vector.layout import Buffers, assign, copied, tree_map
-from stockade.vector.outcome import Outcome
-from stockade.vector.ray_actor import ActorSpec
-from stockade.vector.ray_cluster import Connection, RayConfig, RemoteWorker, end_all, seconds_until, warn_if_waiting
-from stockade.vector.replacing import ReplacingVectorEnv
-from stockade.vector.worker import data_for
+from stockade.errors import VectorError, WorkerDiedError, WorkerStartError, WorkerTimeoutError
+from stockade.vector.asynchronous import AsyncVectorEnv
+from stockade.vector.host import SliceSpec
+from stockade.vector.local.channel import from_peer, to_worker
+from stockade.vector.outcome import Outcome, SliceConfig
+from stockade.vector.ray.cluster import Connection, RayConfig, RemoteWorker, end_all, seconds_until, warn_if_waiting
+from stockade.vector.spaces import Buffers, tree_map
+from stockade.vector.workers import common_description, divide, env_ids
 
 _PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 0.0)
 """Seconds between attempts to replace an actor."""
-_REPLACEABLE = ("step", "reset", "step_some", "reset_some")
 
 
 @dataclass(frozen=True)
 class Call:
-    """A call under way.
+    """A call in flight.
 
     Attributes:
         index: the worker.
-        kind: the command.
-        data: what it takes.
+        kind: the slice's method.
+        arguments: of the method.
         env_ids: the environments concerned, if it is for some of the worker's only.
     """
 
     index: int
     kind: str
-    data: Any
+    arguments: tuple[Any, ...]
     env_ids: tuple[int, ...] | None = None
 
 
-class RayBase(ReplacingVectorEnv):
-    """Environments spread over actors.
+class RayVectorEnv(AsyncVectorEnv):
+    """Environments in actors, returned as they become ready.
 
     Args:
         factory: makes one environment; sent to the actors by cloudpickle.
         n_envs: how many environments.
         cluster: how the actors are run.
         config: how the environments are stepped.
-        copy: whether observations are copies.
+        copy: whether observations are copies (those of `recv` always are).
         restart: how many actors may be replaced in the life of this vector environment before a loss is an error.
+        batch_size: how many environments a `recv` returns; default half of them.
     """
 
     def __init__(
@@ -65,24 +65,22 @@ class RayBase(ReplacingVectorEnv):
         config: SliceConfig | None = None,
         copy: bool = True,
         restart: int = 0,
+        batch_size: int | None = None,
     ) -> None:
-        self.closed = True
+        self._open_bookkeeping(n_envs, batch_size)
         config = config or SliceConfig()
-        self.restart = restart
-        self.restarts = 0
         self._flying: dict[Any, Call] = {}  # by Ray's reference to the reply, in the order of sending
         self._workers: list[RemoteWorker] = []
         pickled = to_worker(factory)
         self._connection = Connection(cluster, n_envs)
         self._ray, self._cluster = self._connection.ray, self._connection.config
         try:
-            count = self._connection.workers
-            bounds = itertools.pairwise(n_envs * k // count for k in range(count + 1))
-            self._specs = [ActorSpec(pickled, first, stop - first, config) for first, stop in bounds]
+            self._specs = divide(pickled, n_envs, self._connection.workers, config)
             self._workers += [RemoteWorker(self._ray, i, spec, self._cluster) for i, spec in enumerate(self._specs)]
-            description = self._greet_all()
-            description.check(config)
-            super().__init__(description, n_envs, Buffers.allocate(description.layout, n_envs), config, copy)
+            warn_if_waiting(self._ray, self._workers, self._cluster)
+            description = common_description([worker.greet() for worker in self._workers], self._specs)
+            buffers = Buffers.allocate(description.layout, n_envs)
+            super().__init__(description, n_envs, buffers, config, copy, restart, cluster.timeout, shared=False)
         except BaseException:
             self._shut_down(0.0)
             raise
@@ -100,23 +98,19 @@ class RayBase(ReplacingVectorEnv):
     # Commands to all environments: see the base class
 
     def _step_all(self) -> Outcome:
-        actions = self._buffers.actions
-        return self._exchange(
-            "step", lambda spec: tree_map(lambda array: array[spec.first : spec.first + spec.count], actions)
-        )
+        def actions_of(spec: SliceSpec) -> tuple[Any, ...]:
+            return (tree_map(lambda array: array[spec.first : spec.stop], self._buffers.actions),)
 
-    def _command(self, kind: str, parts: Sequence[Any] | None, common: Any) -> Outcome:
-        def data_of(spec: ActorSpec) -> Any:
-            own = None if parts is None else parts[spec.first : spec.first + spec.count]
-            return data_for(kind, own, common)
+        return self._exchange("step", actions_of)
 
-        return self._exchange(kind, data_of)
+    def _command(self, kind: str, parts: Sequence[Any] = (), common: Sequence[Any] = ()) -> Outcome:
+        return self._exchange(kind, lambda spec: (*(part[spec.first : spec.stop] for part in parts), *common))
 
-    def _exchange(self, kind: str, data_of: Callable[[ActorSpec], Any]) -> Outcome:
+    def _exchange(self, kind: str, arguments_of: Callable[[SliceSpec], tuple[Any, ...]]) -> Outcome:
         """Give a command to all actors and gather their replies, in the order of the environments."""
-        self._flying.clear()  # of a call that was interrupted: its replies are not wanted any more
+        self._flying.clear()  # of a call that was interrupted: its replies are no longer wanted
         for index, spec in enumerate(self._specs):
-            self._submit(Call(index, kind, data_of(spec)))
+            self._submit(Call(index, kind, arguments_of(spec)))
         outcomes: dict[int, Outcome] = {}
         deadline = self._deadline()
         while self._flying:
@@ -136,7 +130,7 @@ class RayBase(ReplacingVectorEnv):
     # Calls and replies
 
     def _submit(self, call: Call) -> None:
-        self._flying[self._workers[call.index].call(call.kind, call.data)] = call
+        self._flying[self._workers[call.index].call(call.kind, call.arguments)] = call
 
     def _all_replies(self, deadline: float | None) -> list[tuple[Call, Outcome]]:
         """The replies to all calls; only those that are there, if an actor was lost or the deadline has passed."""
@@ -168,21 +162,12 @@ class RayBase(ReplacingVectorEnv):
     def _take(self, reference: Any, reply: bytes) -> tuple[Call, Outcome]:
         """Arrays go to their rows, the rest is returned."""
         call = self._flying.pop(reference)
-        outcome, arrays = from_peer(reply)
+        _, outcome, arrays = from_peer(reply)
         if arrays is not None:
-            self._put(call, arrays)
+            spec = self._specs[call.index]
+            rows: Any = slice(spec.first, spec.stop) if call.env_ids is None else list(call.env_ids)
+            self._buffers.put_results(rows, arrays)
         return call, outcome or Outcome()
-
-    def _put(self, call: Call, arrays: list[Any]) -> None:
-        spec = self._specs[call.index]
-        rows: Any = slice(spec.first, spec.first + spec.count) if call.env_ids is None else list(call.env_ids)
-        buffers = self._buffers
-        observations, rewards, terminated, truncated, age, truth = arrays
-        assign(buffers.observations, rows, observations)
-        buffers.rewards[rows], buffers.terminated[rows], buffers.truncated[rows] = rewards, terminated, truncated
-        buffers.age[rows] = age
-        if buffers.truth is not None and truth is not None:
-            buffers.truth[rows] = truth
 
     # Losses
 
@@ -196,8 +181,8 @@ class RayBase(ReplacingVectorEnv):
         """Start an actor in the place of a lost one and give it what that one owed, or raise the error."""
         lost = self._workers[owed.index]
         lost.kill()  # Ray may think of an actor as out of reach only, and it must not come back
-        self._count_restart(owed.kind, _REPLACEABLE, error)
-        spec = replace(self._specs[lost.index], inheritance=self._inheritance(lost))
+        self._count_restart(owed.kind, error)
+        spec = replace(lost.spec, inheritance=self._inheritance(lost.spec.first, lost.spec.stop))
         try:
             self._workers[lost.index] = self._start_again(lost.index, spec)
         except VectorError as second:
@@ -207,7 +192,7 @@ class RayBase(ReplacingVectorEnv):
             del self._flying[reference]
             self._submit(call)
 
-    def _start_again(self, index: int, spec: ActorSpec) -> RemoteWorker:
+    def _start_again(self, index: int, spec: SliceSpec) -> RemoteWorker:
         """A new actor, with its environments built.
 
         Tried a few times: for some seconds after the loss of a node, Ray may still place actors there.
@@ -228,34 +213,79 @@ class RayBase(ReplacingVectorEnv):
             f"{worker.name} was to replace one that was lost, but {len(_PAUSES)} actors in a row died while they were "
             f"building their environments",
             index,
-            worker.env_ids,
+            env_ids(spec),
         )
 
-    def _inheritance(self, lost: RemoteWorker) -> Inheritance:
-        """What the environments of a new actor must know of those that are lost."""
-        last_seen = self._buffers.part(lost.first, lost.stop).results()
-        return Inheritance(
-            [self._was_over(i) for i in lost.env_ids],
-            [self._new_seed(i) for i in lost.env_ids],
-            tuple(copied(part) for part in last_seen),
-        )
+    # The asynchronous interface: see the base class
 
-    def _deadline(self) -> float | None:
-        return None if self._cluster.timeout is None else time.monotonic() + self._cluster.timeout
+    def _send_resets(self, env_ids: list[int], seeds: list[int | None], options: dict[str, Any] | None) -> None:
+        seed_of = dict(zip(env_ids, seeds, strict=True))
+        by_worker = self._by_worker(env_ids)
+        # Two calls to each worker, so that it has one to work on while actions are chosen for the other's results.
+        halves = [(index, ids[: -(-len(ids) // 2)]) for index, ids in by_worker]
+        halves += [(index, ids[-(-len(ids) // 2) :]) for index, ids in by_worker]
+        for index, ids in halves:
+            if ids:
+                places = [i - self._specs[index].first for i in ids]
+                self._submit(Call(index, "reset_some", (places, [seed_of[i] for i in ids], options), tuple(ids)))
 
-    def _greet_all(self) -> Description:
-        """Wait for all actors to build their environments, which must be the same everywhere."""
-        warn_if_waiting(self._ray, self._workers, self._cluster)
-        descriptions = [worker.greet() for worker in self._workers]
-        for worker, description in zip(self._workers, descriptions, strict=True):
-            if description.layout != descriptions[0].layout:
-                raise WorkerStartError(
-                    f"the environments of worker {worker.index} have other spaces than those of worker 0: "
-                    f"{description.layout} and {descriptions[0].layout}; the factory must always give the same",
-                    worker.index,
-                    worker.env_ids,
-                )
-        return descriptions[0]
+    def _send_steps(self, env_ids: np.ndarray) -> None:
+        for index, chosen in self._by_worker(env_ids.tolist()):
+            own = self._actions_of(chosen)
+            places = [i - self._specs[index].first for i in chosen]
+            self._submit(Call(index, "step_some", (places, own), tuple(chosen)))
+
+    def _await_ready(self, size: int) -> None:
+        deadline = self._deadline()
+        self._land(0.0)
+        while len(self._ready) < size:
+            self._report_failures()
+            if self._land(seconds_until(deadline)):
+                deadline = self._deadline()
+            elif deadline is not None and time.monotonic() >= deadline:
+                self._give_up_waiting()
+                deadline = self._deadline()
+
+    def _land(self, seconds: float | None) -> bool:
+        """Take the replies that are there, waiting at most so long for the first one. True if there were any.
+
+        An actor serves calls in order, but a reply may overtake an earlier one on its way; it is then left until that
+        one is here too, so that no environment comes twice before another of its worker comes once.
+        """
+        if not self._flying:
+            return False
+        oldest: dict[int, Any] = {}
+        for reference, call in self._flying.items():
+            oldest.setdefault(call.index, reference)
+        if not self._ray.wait(list(oldest.values()), num_returns=1, timeout=seconds)[0]:
+            return False
+        flying = list(self._flying)
+        there = set(self._ray.wait(flying, num_returns=len(flying), timeout=0)[0])
+        landed, overtaken = [], set()
+        for reference, call in self._flying.items():
+            if reference not in there:
+                overtaken.add(call.index)
+            elif call.index not in overtaken:
+                landed.append(reference)
+        for call, outcome in self._replies(landed):
+            self._accept_replies(call.env_ids or (), outcome)
+        return True
+
+    def _actions_of(self, env_ids: list[int]) -> Any:
+        return tree_map(lambda array: array[env_ids], self._buffers.actions)
+
+    def _by_worker(self, env_ids: list[int]) -> list[tuple[int, list[int]]]:
+        """Environments by the worker that has them, both in the order given."""
+        found: dict[int, list[int]] = {}
+        count, n = len(self._workers), self.num_envs
+        for env_id in env_ids:
+            found.setdefault(((env_id + 1) * count - 1) // n, []).append(env_id)
+        return list(found.items())
+
+    def _forget_all(self) -> None:
+        """Drop what is in flight: actors serve calls in order, so what is asked next comes after it."""
+        self._flying.clear()
+        super()._forget_all()
 
     def _shut_down(self, timeout: float) -> None:
         self._flying.clear()

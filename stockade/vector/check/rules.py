@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
-from stockade.vector.check_trial import NotApplicable, Reference, Trial, actions_for, mode_of, plain, rollout
+from stockade.vector.check.trial import NotApplicable, Reference, Trial, actions_for, mode_of, plain, rollout
 
 _REFUSALS = (TypeError, ValueError, AssertionError)
 

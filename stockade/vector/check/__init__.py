@@ -1,7 +1,7 @@
 """One public checker of the contract: a way to make vector environments -> every rule -> a report, or the broken rule.
 
 Run it on any backend, or on a vector environment of your own, as scikit-learn's `check_estimator` is run on estimators.
-The rules themselves are in check_rules.py (Gymnasium's contract) and check_extras.py (what Stockade promises besides).
+The rules themselves are in rules.py (Gymnasium's contract) and extras.py (what Stockade promises besides).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 import gymnasium
 from gymnasium.vector import VectorEnv
 
-from stockade.vector.check_extras import EXTRA_RULES
-from stockade.vector.check_rules import RULES
-from stockade.vector.check_trial import NotApplicable, Trial
+from stockade.vector.check.extras import EXTRA_RULES
+from stockade.vector.check.rules import RULES
+from stockade.vector.check.trial import NotApplicable, Trial
 
 
 @dataclass

@@ -62,7 +62,10 @@ class Channel:
 
     def send_fds(self, fds: list[int]) -> None:
         """Hand copies of descriptors over."""
-        socket.send_fds(self._socket, [b"f"], fds)
+        try:
+            socket.send_fds(self._socket, [b"f"], fds)
+        except ConnectionError as error:
+            raise EOFError("the other side is gone") from error
 
     def receive_fds(self) -> list[int]:
         """Take descriptors that `send_fds` sent."""

@@ -10,8 +10,8 @@ import numpy as np
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError, ResetNeeded
 from gymnasium.vector import AutoresetMode
 
-from stockade.vector.check_trial import NotApplicable, Trial, actions_for, left_behind, mode_of, plain
-from stockade.vector.layout import tree_map
+from stockade.vector.check.trial import NotApplicable, Trial, actions_for, left_behind, mode_of, plain
+from stockade.vector.spaces import tree_map
 
 _PATIENCE = 20.0
 """Seconds: libraries under a backend, such as Ray, close their connections a little after the backend is closed."""

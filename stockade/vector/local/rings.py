@@ -13,7 +13,7 @@ import os
 import select
 import time
 
-from stockade.vector.errors import UnsupportedFeatureError
+from stockade.errors import UnsupportedFeatureError
 
 STEP_ALL = 1 << 30
 """Code of an entry: step all environments of the worker. Codes below it step one environment, given by its place."""
@@ -62,7 +62,7 @@ class Ring:
         """Number of new entries; blocks if there are none and the eventfd is a blocking one.
 
         Args:
-            awake: for so many seconds the core is not let go to sleep, for to wake it can take 0.1 ms on a virtual
+            awake: for so many seconds the core is kept from sleeping, because waking it can take 0.1 ms on a virtual
                 machine. It is offered to others all the time, so that the parent gets it at once if it needs it.
         """
         if awake:

@@ -1,28 +1,41 @@
-"""One worker process, seen from the parent: start -> post commands -> wait -> collect replies -> bury."""
+"""One worker process, seen from the parent: start -> post commands -> wait -> collect replies -> release.
+
+Also how all our processes are started (`ready_to_start`) and how their end is described (`describe_exit`).
+"""
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import select
 import selectors
 import signal
 import socket
+import sys
+import threading
+import types
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from typing import Any, Literal
 
-from stockade.vector.channel import Channel, from_peer, milliseconds_until, quickly_pickled, to_worker
-from stockade.vector.errors import WorkerDiedError, WorkerTimeoutError
-from stockade.vector.layout import Buffers
-from stockade.vector.memory import SharedBlock
+from stockade.errors import WorkerDiedError, WorkerTimeoutError
+from stockade.vector.host import SliceSpec
+from stockade.vector.local.channel import Channel, from_peer, milliseconds_until, quickly_pickled, to_worker
+from stockade.vector.local.machine import single_threaded_children
+from stockade.vector.local.rings import MESSAGE, PAYLOAD, STEP_ALL, Ring, new_signals
+from stockade.vector.local.segment import SharedBlock
+from stockade.vector.local.worker import Placement, run_worker
 from stockade.vector.outcome import Outcome
-from stockade.vector.rings import MESSAGE, PAYLOAD, Ring, new_signals
-from stockade.vector.worker import Placement, WorkerSpec, run_worker
+from stockade.vector.spaces import Buffers, Tree, tree_map
+from stockade.vector.workers import env_ids, overdue, span
 
 StartMethod = Literal["fork", "forkserver", "spawn"]
 
 _DIE_SECONDS = 1.0
+_start_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -51,15 +64,14 @@ class Worker:
 
     Attributes:
         index: its number.
-        first: its first environment.
-        stop: one past its last environment.
+        spec: its environments.
         outstanding: replies it owes.
         alive: False once its death has been noticed.
     """
 
-    def __init__(self, index: int, spec: WorkerSpec, config: PoolConfig, inherited: tuple[int, ...]) -> None:
+    def __init__(self, index: int, spec: SliceSpec, config: PoolConfig, inherited: tuple[int, ...]) -> None:
         self.index = index
-        self.first, self.stop = spec.first, spec.first + spec.count
+        self.spec = spec
         self.outstanding = 0
         self.alive = True
         self.commands: Ring | None = None
@@ -67,9 +79,11 @@ class Worker:
         ours, theirs = socket.socketpair()
         with theirs:
             context: Any = multiprocessing.get_context(config.start_method)
+            lasting = config.start_method == "forkserver" or threading.current_thread() is threading.main_thread()
+            unwanted = (*inherited, ours.fileno()) if config.start_method == "fork" else ()
             self.process = context.Process(
                 target=run_worker,
-                args=(theirs, to_worker(spec), (*inherited, ours.fileno()) if config.start_method == "fork" else ()),
+                args=(theirs, to_worker(spec), os.getpid(), lasting, unwanted),
                 name=f"stockade-worker-{index}",
                 daemon=config.daemon,
             )
@@ -80,11 +94,6 @@ class Worker:
                 raise
         self.channel = Channel(ours, patient=False)
         self._poll = select.poll()
-
-    @property
-    def env_ids(self) -> tuple[int, ...]:
-        """The environments that live in it."""
-        return tuple(range(self.first, self.stop))
 
     @property
     def fds(self) -> tuple[int, ...]:
@@ -108,20 +117,28 @@ class Worker:
         self._poll.register(self.reply_fd, select.POLLIN)
         self._poll.register(pollable(deaths), select.POLLIN)
 
+    def post_step(self, sequence: int, actions: Tree, deadline: float | None) -> None:
+        """Step all its environments; `actions` are those of all workers."""
+        if self.commands is not None:
+            self.post(sequence, STEP_ALL)
+        else:
+            rows = slice(self.spec.first, self.spec.stop)
+            self.post_message(sequence, "step", (tree_map(lambda array: array[rows], actions),), deadline)
+
     def post(self, sequence: int, code: int) -> None:
         """Give a command that needs no message. Only with rings."""
         assert self.commands is not None
         self.commands.post(sequence, code)
         self.outstanding += 1
 
-    def post_message(self, sequence: int, kind: str, data: Any, deadline: float | None) -> None:
-        """Give a command with data."""
+    def post_message(self, sequence: int, kind: str, arguments: tuple[Any, ...], deadline: float | None) -> None:
+        """Give a command with arguments."""
         if self.commands is None:
             pickled = quickly_pickled if kind == "step" else to_worker
-            self.channel.send(pickled((kind, sequence, data)), deadline)
+            self.channel.send(pickled((kind, sequence, arguments)), deadline)
             self.outstanding += 1
         else:
-            payload = to_worker((kind, data))
+            payload = to_worker((kind, arguments))
             self.post(sequence, MESSAGE)
             self.channel.send(payload, deadline)
 
@@ -151,11 +168,11 @@ class Worker:
             (sequence, code & ~PAYLOAD, outcomes.popleft() if code & PAYLOAD else None) for sequence, code in entries
         ]
 
-    def _collect_message(self, buffers: Buffers, deadline: float | None) -> tuple[int, int, Outcome]:
+    def _collect_message(self, buffers: Buffers, deadline: float | None) -> tuple[int, int, Outcome | None]:
         sequence, outcome, results = from_peer(self.channel.receive(deadline))
         self.outstanding -= 1
         if results is not None:
-            buffers.put_results(self.first, self.stop, results)
+            buffers.put_results(slice(self.spec.first, self.spec.stop), results)
         return sequence, MESSAGE, outcome
 
     def kill(self) -> None:
@@ -184,20 +201,16 @@ class Worker:
         self.process.join(_DIE_SECONDS)
         code = self.process.exitcode
         return WorkerDiedError(
-            f"worker {self.index} (process {self.process.pid}, environments {span(self)}) {_manner(code)}. {note}",
+            f"worker {self.index} (process {self.process.pid}, environments {span(self.spec)}) {describe_exit(code)}. "
+            f"{note}",
             self.index,
-            self.env_ids,
+            env_ids(self.spec),
             code,
         )
 
     def overdue(self, timeout: float | None, note: str = "") -> WorkerTimeoutError:
         """The error for a process that did not answer."""
-        return WorkerTimeoutError(
-            f"worker {self.index} (environments {span(self)}) did not answer within timeout={timeout} s and was "
-            f"killed; pass a larger timeout=, or None to wait for ever, if steps may take that long. {note}",
-            self.index,
-            self.env_ids,
-        )
+        return overdue(f"worker {self.index} (environments {span(self.spec)})", self.index, self.spec, timeout, note)
 
 
 def pollable(selector: selectors.BaseSelector) -> int:
@@ -206,14 +219,37 @@ def pollable(selector: selectors.BaseSelector) -> int:
     return fd
 
 
-def span(worker: Worker) -> str:
-    return f"{worker.first}" if worker.stop - worker.first == 1 else f"{worker.first} to {worker.stop - 1}"
+@contextlib.contextmanager
+def ready_to_start(start_method: StartMethod, modules: tuple[str, ...]) -> Iterator[None]:
+    """Start processes that use one thread, do not import the user's script again, and find our modules loaded.
+
+    Workers get what they run by value (cloudpickle) and do not need the script, so it is hidden from `multiprocessing`
+    while they start: no `if __name__ == "__main__"` is needed, and 200 workers do not import Torch 200 times.
+
+    Args:
+        start_method: of `multiprocessing`.
+        modules: that the fork server imports once, for all; it obeys until it runs, which is from the first process on.
+    """
+    with _start_lock, single_threaded_children():
+        if start_method == "fork":
+            yield
+            return
+        if start_method == "forkserver":
+            server: Any = forkserver
+            known = getattr(server._forkserver, "_preload_modules", [])
+            server.set_forkserver_preload(list(dict.fromkeys([*known, *modules])))
+        script = sys.modules["__main__"]
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = script
 
 
-def _manner(code: int | None) -> str:
+def describe_exit(code: int | None) -> str:
     """How a process ended, for people."""
     if code is None:
-        return "ended in an unknown manner"
+        return "ended, nobody knows how"
     if code >= 0:
         return f"ended by itself with exit code {code}"
     try:

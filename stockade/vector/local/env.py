@@ -1,7 +1,11 @@
-"""What the backends with worker processes have in common: command -> workers -> replies, deadlines, deaths, restarts.
+"""Backends `pipes` and `shared_memory`: command -> worker processes -> replies; deadlines, deaths, restarts.
+
+`pipes`: actions -> pickled message to each worker -> slice of environments -> pickled arrays -> results.
+`shared_memory`: actions -> shared rows, one eventfd signal to each worker -> slice of environments -> shared rows, one
+signal back -> results. Infos, failures and untyped true states go over the socket, only when there are any.
 
 Replies are awaited from the last worker to the first: when the last one has answered, the others mostly have too, so
-that the parent is woken about once a step however many workers there are.
+that the parent is woken about once per step however many workers there are.
 """
 
 from __future__ import annotations
@@ -13,24 +17,19 @@ from typing import Any
 
 import gymnasium
 
-from stockade.vector.description import Inheritance, SliceConfig
-from stockade.vector.errors import VectorError, WorkerDiedError, WorkerTimeoutError
-from stockade.vector.layout import Buffers, copied
-from stockade.vector.outcome import Outcome
-from stockade.vector.pool import WorkerPool
-from stockade.vector.process import PoolConfig, Worker
-from stockade.vector.replacing import ReplacingVectorEnv
-from stockade.vector.worker import data_for
-
-_REPLACEABLE = ("step", "reset")
+from stockade.errors import VectorError, WorkerDiedError, WorkerTimeoutError
+from stockade.vector.local.pool import WorkerPool
+from stockade.vector.local.process import PoolConfig, Worker
+from stockade.vector.outcome import Outcome, SliceConfig
+from stockade.vector.workers import WorkerVectorEnv
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command under way, kept to be given again to a replaced worker.
+    """A command in flight, kept to be given again to a replaced worker.
 
     Attributes:
-        kind: as in `worker.handle`.
+        kind: the slice's method.
         sequence: number that the reply must carry.
         post: give it to a worker.
     """
@@ -40,7 +39,7 @@ class Command:
     post: Callable[[Worker], None]
 
 
-class ProcessVectorEnv(ReplacingVectorEnv):
+class ProcessVectorEnv(WorkerVectorEnv):
     """Environments spread over worker processes.
 
     Args:
@@ -63,13 +62,12 @@ class ProcessVectorEnv(ReplacingVectorEnv):
     ) -> None:
         self.closed = True
         config = config or SliceConfig()
-        self.restart = restart
-        self.restarts = 0
-        self._timeout = pool.timeout
         self._sequence = 0
         self._unsettled = False  # a call was interrupted, and replies to it may still come
         self._pool = WorkerPool(factory, n_envs, config, pool)
-        super().__init__(self._pool.description, n_envs, self._pool.buffers, config, copy)
+        super().__init__(
+            self._pool.description, n_envs, self._pool.buffers, config, copy, restart, pool.timeout, pool.shared
+        )
 
     @property
     def workers(self) -> int:
@@ -81,12 +79,21 @@ class ProcessVectorEnv(ReplacingVectorEnv):
         """Process ids of the workers."""
         return tuple(worker.process.pid for worker in self._pool.workers)
 
-    def _command(self, kind: str, parts: Sequence[Any] | None, common: Any) -> Outcome:
+    def _step_all(self) -> Outcome:
+        sequence = self._next_sequence()
+        actions = self._buffers.actions
+
+        def post(worker: Worker) -> None:
+            worker.post_step(sequence, actions, self._deadline())
+
+        return self._exchange(Command("step", sequence, post))
+
+    def _command(self, kind: str, parts: Sequence[Any] = (), common: Sequence[Any] = ()) -> Outcome:
         sequence = self._next_sequence()
 
         def post(worker: Worker) -> None:
-            own = None if parts is None else parts[worker.first : worker.stop]
-            worker.post_message(sequence, kind, data_for(kind, own, common), self._deadline())
+            own = (part[worker.spec.first : worker.spec.stop] for part in parts)
+            worker.post_message(sequence, kind, (*own, *common), self._deadline())
 
         return self._exchange(Command(kind, sequence, post))
 
@@ -181,30 +188,34 @@ class ProcessVectorEnv(ReplacingVectorEnv):
         return self._deadline()
 
     def _replace(self, command: Command, dead: Worker, error: WorkerDiedError | WorkerTimeoutError) -> None:
-        """Start a worker in the place of a dead one and give it the command, or raise the error."""
-        self._count_restart(command.kind, _REPLACEABLE, error)
-        try:
-            worker = self._pool.replace(dead, self._inheritance(dead))
-        except VectorError as second:
-            raise second from error
-        self._replaced(worker)
-        command.post(worker)
+        """Start a worker in the place of a dead one and give it the command, or raise the error.
+
+        If the new one dies too, before it has the command, that is the next loss.
+        """
+        while True:
+            self._count_restart(command.kind, error)
+            self._forget_worker(dead)
+            try:
+                worker = self._pool.replace(dead, self._inheritance(dead.spec.first, dead.spec.stop))
+                self._replaced(worker)
+                command.post(worker)
+            except (EOFError, TimeoutError, WorkerDiedError) as second:
+                dead = self._pool.workers[dead.index]
+                self._pool.kill(dead)
+                error = second if isinstance(second, (WorkerDiedError, WorkerTimeoutError)) else dead.death()
+            except VectorError as second:
+                raise second from error
+            else:
+                return
+
+    def _forget_worker(self, dead: Worker) -> None:
+        """For backends that keep something about each worker."""
 
     def _replaced(self, worker: Worker) -> None:
         """For backends that keep something about each worker."""
 
-    def _inheritance(self, dead: Worker) -> Inheritance:
-        """What the environments of a new worker must know of those that are lost."""
-        places = range(dead.first, dead.stop)
-        buffers: Buffers | None = None if self._pool.config.shared else self._pool.buffers.part(dead.first, dead.stop)
-        return Inheritance(
-            [self._was_over(i) for i in places],
-            [self._new_seed(i) for i in places],
-            None if buffers is None else tuple(copied(part) for part in buffers.results()),
-        )
-
     def _settle(self) -> None:
-        """After an interrupted call: wait for the workers that are still at it, and forget what they say."""
+        """After an interrupted call: wait for the workers that are still busy, and drop their replies."""
         deadline = self._deadline()
         for worker in self._pool.workers:
             while worker.alive and worker.outstanding:
@@ -228,5 +239,13 @@ class ProcessVectorEnv(ReplacingVectorEnv):
         return self._sequence
 
     def _shut_down(self, timeout: float) -> None:
-        del self._buffers, self._gate
+        del self._buffers
         self._pool.close(timeout)
+
+
+class PipesVectorEnv(ProcessVectorEnv):
+    """Environments in worker processes; everything travels as messages, each worker has a connection of its own."""
+
+
+class SharedMemoryVectorEnv(ProcessVectorEnv):
+    """Environments in worker processes; arrays in anonymous shared memory, one signal each way per worker and step."""

@@ -18,12 +18,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stockade.cores import available_cores
-from stockade.errors import InputError
-from stockade.vector.channel import from_peer, quickly_pickled, to_worker
-from stockade.vector.description import Description
-from stockade.vector.errors import WorkerDiedError, WorkerStartError, WorkerTimeoutError
-from stockade.vector.outcome import Failure
-from stockade.vector.ray_actor import ActorSpec, Greeting, SliceActor
+from stockade.errors import InputError, WorkerDiedError, WorkerTimeoutError
+from stockade.vector.host import SliceSpec
+from stockade.vector.local.channel import from_peer, quickly_pickled, to_worker
+from stockade.vector.outcome import Description
+from stockade.vector.ray.actor import Greeting, SliceActor
+from stockade.vector.workers import env_ids, overdue, raise_if_failed, span
 
 _PATIENCE = 10.0
 """Seconds until the user is told that actors wait for CPUs, or that nobody listens at an address."""
@@ -126,7 +126,7 @@ class Connection:
         return address
 
     def _check_address(self, address: str) -> None:
-        """An address that is not heeded must not pass in silence."""
+        """An address that is not used must not pass in silence."""
         here = self._address()
         if address != here:
             raise InputError(
@@ -135,7 +135,7 @@ class Connection:
             )
 
     def close(self) -> None:
-        """End Ray, if we have started it and nobody else of ours uses it."""
+        """End Ray, if we have started it and no other vector environment uses it."""
         with _started.lock:
             last = self._open and self._ours and _started.users == 1
             if self._open and self._ours:
@@ -150,24 +150,18 @@ class RemoteWorker:
 
     Attributes:
         index: its number.
-        first: its first environment.
-        stop: one past its last environment.
-        greeting: what it said when its environments were built; None before.
+        spec: its environments.
+        greeting: what it sent when its environments were built; None before.
     """
 
-    def __init__(self, ray: Any, index: int, spec: ActorSpec, config: RayConfig) -> None:
+    def __init__(self, ray: Any, index: int, spec: SliceSpec, config: RayConfig) -> None:
         self.index = index
-        self.first, self.stop = spec.first, spec.first + spec.count
+        self.spec = spec
         self.greeting: Greeting | None = None
         self._ray = ray
         self._config = config
         self._actor = ray.remote(SliceActor).options(**config.options).remote()
         self._building = self._actor.build.remote(to_worker(spec))
-
-    @property
-    def env_ids(self) -> tuple[int, ...]:
-        """The environments that live in it."""
-        return tuple(range(self.first, self.stop))
 
     def is_built(self, seconds: float | None) -> bool:
         """Whether the actor has built its environments, or died of it, within so many seconds."""
@@ -184,26 +178,23 @@ class RemoteWorker:
                 f"{self.name} was not ready within start_timeout={limit} s and was killed: it was waiting for CPUs, "
                 f"or building its environments. {free_cpus(self._ray)}",
                 self.index,
-                self.env_ids,
+                env_ids(self.spec),
             ) from None
         except errors.RayError as error:
             raise self.death(error, "It ended while it was building its environments.") from error
-        if isinstance(answer, Failure):
-            message = f"worker {self.index} could not build its environments {self._span}"
-            refusal = WorkerStartError(f"{message}:\n{answer.text}", self.index, self.env_ids)
-            original = answer.original()
-            if original is None:
-                raise refusal
-            original.add_note(str(refusal))
-            raise original from refusal
+        raise_if_failed(answer, self.index, self.spec)
         self.greeting = answer
         description: Description = answer.description
         return description
 
-    def call(self, kind: str, data: Any) -> Any:
+    def call(self, kind: str, arguments: tuple[Any, ...]) -> Any:
         """Give a command; returns Ray's reference to the reply."""
-        pickled = quickly_pickled if kind == "step" else to_worker
-        return self._actor.serve.remote(pickled((kind, data)))
+        pickled = quickly_pickled if kind in ("step", "step_some") else to_worker
+        return self._actor.serve.remote(pickled((kind, arguments)))
+
+    def close(self) -> Any:
+        """Let the actor close its environments; returns Ray's reference to the end of that."""
+        return self._actor.close.remote()
 
     def kill(self) -> None:
         """End the actor, whatever it does."""
@@ -217,26 +208,17 @@ class RemoteWorker:
     def death(self, error: Exception, note: str = "") -> WorkerDiedError:
         """The error for an actor that was lost."""
         reason = " ".join(str(error).split())
-        return WorkerDiedError(f"{self.name} was lost: {reason} {note}", self.index, self.env_ids, None)
+        return WorkerDiedError(f"{self.name} was lost: {reason} {note}", self.index, env_ids(self.spec), None)
 
     def overdue(self) -> WorkerTimeoutError:
         """The error for an actor that did not answer."""
-        return WorkerTimeoutError(
-            f"{self.name} did not answer within timeout={self._config.timeout} s and was killed; pass a larger "
-            f"timeout=, or None to wait for ever, if steps may take that long.",
-            self.index,
-            self.env_ids,
-        )
-
-    @property
-    def _span(self) -> str:
-        return f"{self.first}" if self.stop - self.first == 1 else f"{self.first} to {self.stop - 1}"
+        return overdue(self.name, self.index, self.spec, self._config.timeout)
 
     @property
     def name(self) -> str:
         """For messages: its number, where it is, and what it has."""
         place = "" if self.greeting is None else f"process {self.greeting.pid} on {self.greeting.host}, "
-        return f"worker {self.index} ({place}environments {self._span})"
+        return f"worker {self.index} ({place}environments {span(self.spec)})"
 
 
 def free_cpus(ray: Any) -> str:
@@ -262,7 +244,7 @@ def end_all(ray: Any, workers: list[RemoteWorker], timeout: float) -> None:
     """Let actors close their environments, for `timeout` seconds at most, then kill them and see that they are dead."""
     greeted = [worker for worker in workers if worker.greeting is not None]
     if timeout > 0 and greeted:
-        ray.wait([worker.call("close", None) for worker in greeted], num_returns=len(greeted), timeout=timeout)
+        ray.wait([worker.close() for worker in greeted], num_returns=len(greeted), timeout=timeout)
     for worker in workers:
         worker.kill()
     if workers:

@@ -11,8 +11,8 @@ import mmap
 import os
 import tempfile
 
-from stockade.vector.errors import SharedMemoryError
-from stockade.vector.machine import available_memory
+from stockade.errors import SharedMemoryError
+from stockade.vector.local.machine import available_memory
 
 
 class SharedBlock:
