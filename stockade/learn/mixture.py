@@ -21,8 +21,8 @@ from stockade.cage2.actions import N_ACTIONS
 from stockade.cage2.config import CHALLENGE_REWARD, RULES, RewardWeights, WorldConfig
 from stockade.cage2.snapshot import Snapshot
 from stockade.cage2.state import WORLD
-from stockade.cage2.vector import NativeVectorEnv
 from stockade.errors import InputError
+from stockade.vector.native import NativeVectorEnv
 
 
 @dataclass(frozen=True)
