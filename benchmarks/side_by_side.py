@@ -61,11 +61,9 @@ for line in sys.stdin:
         taken = time.perf_counter() - begin
     print(count / taken, file=answers, flush=True)
 """
-NATIVE = {"backend": "native", "n": 1024}
+KERNELS = {"kernel, B_line": "", "kernel, Meander": "red='meander'", "kernel, B_line, cyborg": "chance='cyborg'"}
 CASES = {
-    "kernel, B_line": STEPS.format(options="threads=1", **NATIVE),
-    "kernel, Meander": STEPS.format(options="threads=1, red='meander'", **NATIVE),
-    "kernel, B_line, cyborg": STEPS.format(options="threads=1, chance='cyborg'", **NATIVE),
+    **{k: STEPS.format(n=1024, backend="native", options=f"threads=1, {o}") for k, o in KERNELS.items()},
     "train": TRAIN.format(),
     **{name: STEPS.format(n=64, backend=name, options="") for name in ("serial", "pipes", "shared_memory", "async")},
 }
@@ -118,7 +116,7 @@ def median_interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print one line per case; exit code 1 if `--least` is given and a median is below it."""
+    """Print one line per case."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--other", type=Path, required=True, help="folder of the checkout to compare with")
     parser.add_argument("--rounds", type=int, default=20, help="pairs of rounds, at least 6 (default 20)")

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stockade.bench.backends import open_turn
+import stockade
+from stockade.bench.backends import open_envs, open_turn
 from stockade.bench.bottleneck import PARTS, idle_seconds, share_out
 from stockade.bench.command import Notes
 from stockade.bench.peers import installed
@@ -18,7 +19,8 @@ from stockade.bench.runner import Case, Sample, UnavailableError, in_turns, rate
 from stockade.bench.scaling import crossing
 from stockade.bench.stragglers import bounds
 from stockade.bench.timed import STEP_CPU, TRUTH_CPU, timed
-from stockade.bench.worlds import REFERENCE_RESET, REFERENCE_STEP, REFERENCE_TRUTH, ReferenceCost
+from stockade.bench.worlds import BUILT_IN, REFERENCE_RESET, REFERENCE_STEP, REFERENCE_TRUTH, ReferenceCost
+from stockade.make import BACKENDS
 from stockade.vector import SyntheticEnv
 
 seconds = st.floats(0.0, 1e3)
@@ -100,6 +102,23 @@ def test_crossing_of_a_power_law_is_found_exactly(where: float, slope: float) ->
 
 def test_a_lucky_measurement_is_no_crossing() -> None:
     assert crossing([(10, 0.2), (30, 1.1), (100, 0.5), (300, 2.0)]) == pytest.approx(173.2, rel=0.01)
+
+
+# ------------------------------------------------------------------------------------------------------------- backends
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_our_backends_are_opened_as_users_open_them(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a figure would be of something else: on Ray, make_vec holds the built-in world as compiled batches."""
+    asked: list[tuple[tuple[object, ...], dict[str, object]]] = []
+
+    def make_vec(*arguments: object, **options: object) -> None:
+        asked.append((arguments, options))
+        raise UnavailableError
+
+    monkeypatch.setattr(stockade, "make_vec", make_vec)
+    for factory in (BUILT_IN, ReferenceCost):
+        with pytest.raises(UnavailableError), open_envs(backend, 7, factory):
+            pass
+    assert asked == [((7, backend), {}), ((7, backend), {"env": ReferenceCost})]
 
 
 # --------------------------------------------------------------------------------------------------------------- worlds

@@ -102,7 +102,7 @@ def test_ctrl_c_is_the_parents_alone_and_nothing_outlives_a_killed_parent(ray_mo
 def test_options_that_make_no_sense(local_ray):
     for options, words in (
         ({"workers": 0}, "workers=0"),
-        ({"start_method": "fork"}, "processes on this machine"),
+        ({"start_method": "fork"}, "start_method='fork' is for backend='pipes'"),
         ({"batch_size": 9}, "between 1 and n_envs=4"),
         ({"autoreset_mode": "sometimes"}, "sometimes"),
     ):
