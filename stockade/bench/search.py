@@ -89,7 +89,8 @@ class SearchParallelBench(BenchCommand):
             engine="ray", parallel=parallel, n_workflows=workflows, n_envs=self.n_envs, horizon=self.max_steps,
             total_episodes=workflows * episodes, max_episodes=episodes, search="round-robin",
             constraint="reward",  # a fixed number of episodes each: all searches do the same work, whatever they find
-            first_version=RewardFlags(min_episodes=0, fixed_episodes=True), classes=False, name=name, runs=runs, plots=False)  # fmt: skip
+            first_version=RewardFlags(min_episodes=0, fixed_episodes=True), classes=False, name=name, runs=runs,
+            plots=False)  # fmt: skip
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             code = config.run()
