@@ -60,8 +60,7 @@ def draw_search(folder: Path) -> list[Path]:
                     continue
                 canvas = FigureCanvasAgg(figure)  # `savefig` would draw everything twice
                 canvas.draw()
-                image = Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3])
-                image.quantize(128).save(path)  # with a palette a third of the size
+                Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3]).quantize(128).save(path)  # palette
                 figure.set_layout_engine("none")  # the layout is settled
                 FigureCanvasSVG(figure).print_svg(path.with_suffix(".svg"), metadata={"Date": None})
             files.append(path)
