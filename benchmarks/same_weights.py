@@ -2,7 +2,7 @@
 
     python benchmarks/same_weights.py CHECKOUT_A CHECKOUT_B [FLAGS OF stockade train ...]
 
-Exit code 0 if every array of the last checkpoints is equal (weights, Adam, worlds, random streams), else 1.
+Exit code 0 if every array of the last checkpoints is equal (weights, Adam, observations, random streams), else 1.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def main() -> int:
     flags = sys.argv[3:] or DEFAULT
     with tempfile.TemporaryDirectory() as a, tempfile.TemporaryDirectory() as b:
         old, new = train(first, Path(a), flags), train(second, Path(b), flags)
-    names = sorted(set(old.arrays) | set(new.arrays))
+    # worlds are bytes, whose unused parts may differ; if their content did, observations and weights would
+    names = sorted(name for name in set(old.arrays) | set(new.arrays) if not name.endswith("worlds"))
     differ = [
         name for name in names
         if name not in old.arrays or name not in new.arrays or old.arrays[name].tobytes() != new.arrays[name].tobytes()

@@ -7,11 +7,11 @@
 ((200, 52), dtype('uint8'))
 """
 
-from stockade.api import evaluate, load, train
+from stockade.api import evaluate, load, search, train
 from stockade.cage2.config import RewardWeights
 from stockade.make import make, make_vec, register
 
 __version__ = "0.1.0"
-__all__ = ["RewardWeights", "__version__", "evaluate", "load", "make", "make_vec", "train"]
+__all__ = ["RewardWeights", "__version__", "evaluate", "load", "make", "make_vec", "search", "train"]
 
 register()

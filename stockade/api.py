@@ -14,6 +14,7 @@ from stockade.errors import InputError, SettingError
 if TYPE_CHECKING:
     from stockade.baselines import Defender
     from stockade.learn.results import EvaluateResult, TrainResult
+    from stockade.workflow.search import SearchResult
 
 
 def load(
@@ -23,11 +24,11 @@ def load(
 
     Args:
         name: a baseline (`sleep`, `random`, `react-remove`, `react-restore`, `greedy`), the shipped `champion`, a
-            run's or search's name or folder, or the file of a policy.
+            run's or search's name or folder, or the file of a policy. `builtin:NAME` is never a run.
         runs: folder of all runs.
-        greedy: `act` takes the likeliest action; otherwise it samples.
+        greedy: `act` takes the likeliest action; otherwise it samples. For trained policies only.
         last: use a run's last checkpoint instead of its best.
-        rules: rule set that it will play by, `current` or `leaderboard`.
+        rules: rule set that it will play by: `champion` has one policy for each, others may get it as context.
 
     Example:
         >>> agent = stockade.load("sleep")
@@ -35,8 +36,14 @@ def load(
         >>> agent.predict(envs.reset(seed=0)[0])
         (array([0, 0, 0]), None)
     """
-    from stockade.learn.agents import load
+    from stockade.learn.agents import BUILTIN, load
+    from stockade.learn.files import builtin_names
 
+    if str(name).removeprefix(BUILTIN) not in builtin_names():
+        from stockade.workflow.policies import find_search, load_search
+
+        if (folder := find_search(name, Path(runs))) is not None:
+            return load_search(folder, greedy=greedy)
     return load(name, runs, greedy=greedy, last=last, rules=rules)
 
 
@@ -96,3 +103,24 @@ def evaluate(policy: Any, *, progress: bool = True, **settings: Any) -> Evaluate
     by_name = isinstance(policy, str | Path)
     config = configure(EvaluateConfig(str(policy) if by_name else ""), settings, "evaluate")
     return evaluate(config, None if by_name else policy, progress=progress)
+
+
+def search(*, resume: str | Path | None = None, **settings: Any) -> SearchResult:
+    """Find the repair order that defends best; everything about the search goes to a folder.
+
+    Args:
+        resume: continue this search, a name or folder; a larger `total_episodes` extends one that is finished.
+        settings: fields of `stockade.workflow.config.SearchConfig`, for instance red="bline,meander", horizon=30,
+            total_episodes=50_000, judge="observed", units="hosts", seed=1, plots=False.
+
+    Example:
+        >>> result = stockade.search(red="bline", horizon=30, total_episodes=20_000)  # doctest: +SKIP
+        >>> print(result.verdict)  # doctest: +SKIP
+    """
+    from stockade.settings import configure
+    from stockade.workflow.config import SearchConfig
+    from stockade.workflow.search import search
+
+    if resume is not None:
+        settings["resume"] = str(resume)
+    return search(configure(SearchConfig(), settings, "search", inner=["first_version"]))

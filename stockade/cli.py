@@ -9,43 +9,24 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import tyro
 
 import stockade
+from stockade.cage2.prepare import announce_compiling
 from stockade.errors import InputError, SettingError, WorkError, did_you_mean, missing_package
 from stockade.text import Table
 
-
-class Command(Protocol):
-    """What a parsed command line is."""
-
-    def run(self) -> int:
-        """Do it; the exit code."""
-        ...
-
-
-class Entry(NamedTuple):
-    """Where a command is; it is imported when it is called.
-
-    Attributes:
-        module: that has it. name: of its class there. summary: for the overview.
-    """
-
-    module: str
-    name: str
-    summary: str
-
-
+#: Where each command is, and what it is for. It is imported when it is called.
 COMMANDS = {
-    "train": Entry("stockade.learn.config", "TrainConfig", "train a PPO agent"),
-    "evaluate": Entry("stockade.workflow.evaluation", "Evaluate", "play the challenge's protocol with any policy"),
-    "search": Entry("stockade.workflow.config", "SearchConfig", "find out in which order to repair hosts"),
-    "runs": Entry("stockade.learn.runs", "RunsConfig", "list and compare what was trained or searched"),
-    "export": Entry("stockade.learn.export", "ExportConfig", "write a run's policy to files of its own"),
-    "verify": Entry("stockade.cage2.verify", "Verify", "compare the simulator with recorded episodes of CybORG"),
-    "bench": Entry("stockade.bench.cli", "Bench", "measure speed, memory and learning"),
+    "train": ("stockade.learn.config:TrainConfig", "train a PPO agent"),
+    "evaluate": ("stockade.workflow.evaluation:Evaluate", "play the challenge's protocol with any policy"),
+    "search": ("stockade.workflow.config:SearchConfig", "find out in which order to repair hosts"),
+    "runs": ("stockade.learn.runs:RunsConfig", "list and compare what was trained or searched"),
+    "export": ("stockade.learn.export:ExportConfig", "write a run's policy to files of its own"),
+    "verify": ("stockade.cage2.verify:Verify", "compare the simulator with recorded episodes of CybORG"),
+    "bench": ("stockade.bench.cli:Bench", "measure speed, memory and learning"),
 }
 OVERVIEW = """\
 Train and study agents that defend a computer network, on CAGE Challenge 2.
@@ -63,19 +44,19 @@ stockade COMMAND --help explains the flags of a command; stockade --version prin
 
 def overview() -> str:
     """What `stockade` alone prints."""
-    lines = Table(["Command", ""], [[name, entry.summary] for name, entry in COMMANDS.items()]).text()
+    lines = Table(["Command", ""], [[name, summary] for name, (_, summary) in COMMANDS.items()]).text()
     return OVERVIEW.format(commands=lines)
 
 
-def parse(name: str, arguments: Sequence[str]) -> Command:
-    """Make a command of its flags.
+def parse(name: str, arguments: Sequence[str]) -> Any:
+    """Make a command of its flags: an object whose `run()` gives the exit code.
 
     Raises:
         InputError: a setting cannot be used.
         SystemExit: help was asked for, or a flag is unknown or no value of its type; tyro has said so.
     """
-    entry = COMMANDS[name]
-    command: Any = getattr(importlib.import_module(entry.module), entry.name)
+    module, _, name_there = COMMANDS[name][0].partition(":")
+    command: Any = getattr(importlib.import_module(module), name_there)
     given: dict[str, Any] = {"args": arguments, "prog": f"stockade {name}", "config": (tyro.conf.DisallowNone,)}
     if hasattr(command, "defaults_of"):
         given["default"] = command.defaults_of(arguments)
@@ -101,7 +82,10 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     if name not in COMMANDS:
         raise InputError(f"there is no command {name!r}.{did_you_mean(name, COMMANDS)} Commands: {', '.join(COMMANDS)}")
-    return parse(name, arguments[1:]).run()
+    command = parse(name, arguments[1:])
+    announce_compiling()
+    code: int = command.run()
+    return code
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -40,7 +40,7 @@ def configure(base: T, settings: dict[str, Any], function: str, inner: Sequence[
     for where in inner:
         part = outer.get(where, getattr(base, where))
         outer[where] = replace(part, **_checked(part, {n: v for n, v in settings.items() if owner[n] == where}))
-    return replace(base, **outer)
+    return replace(base, **outer)  # type: ignore[type-var]
 
 
 def _checked(config: Any, settings: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import os
 import pickle
 import shlex
 import subprocess
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from stockade import __version__ as version
-from stockade import cli
+from stockade import cli, make
 from stockade.cage2 import verify
 from stockade.errors import SettingError
 from stockade.learn.config import PPOConfig, TrainConfig
@@ -20,6 +21,12 @@ from stockade.learn.presets import CHAMPION
 from tests.cage2.traces import TRACES, load, shortened
 
 GREEN = TRACES / "green_SleepAgent_sleep.npz"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled():
+    """The simulator is compiled, so that no test meets the line that announces it."""
+    make(chance="cyborg").reset(seed=0)
 
 
 @pytest.fixture
@@ -267,6 +274,16 @@ def test_common_flags_come_first_and_those_of_the_learner_in_a_group_of_their_ow
     out = stockade("train", "--help")[1]
     places = [out.index(flag) for flag in ("--red-agent", "--seed", "--keep-checkpoints", "PPO options", "--gamma")]
     assert places == sorted(places)
+
+
+def test_the_first_compilation_is_announced(tmp_path):
+    command = [sys.executable, "-m", "stockade.cli", "train", "--runs", str(tmp_path / "runs")]
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        first = process.stderr.readline()
+        process.kill()
+    assert first.startswith("compiling the simulator, once")
+    assert not (tmp_path / "runs").exists()
 
 
 def test_the_command_runs_as_a_process_of_its_own(altered):

@@ -9,7 +9,7 @@ import numpy as np
 
 from stockade.cage2.kernel import SETTINGS
 from stockade.cage2.state import BLINE, MEANDER, MIX, SLEEPING
-from stockade.errors import InputError, SettingError, did_you_mean
+from stockade.errors import SettingError, did_you_mean
 
 RED_AGENTS = {"bline": BLINE, "meander": MEANDER, "sleep": SLEEPING, "mix": MIX}
 #: The reference's class names are taken too.
@@ -53,7 +53,7 @@ class RewardWeights:
             except (TypeError, OverflowError):
                 weight = math.nan
             if not abs(weight) <= MAX_WEIGHT:
-                raise InputError(f"the reward's weight {field.name}={value!r} is not a finite number, such as 1.0")
+                raise SettingError(f"reward.{field.name}", value, "is not a finite number, such as 1.0")
             object.__setattr__(self, field.name, weight)
 
 
@@ -94,8 +94,8 @@ class WorldConfig:
         if isinstance(self.reward, dict) and set(self.reward) <= {field.name for field in fields(RewardWeights)}:
             object.__setattr__(self, "reward", RewardWeights(**self.reward))  # as dataclasses.asdict and JSON give it
         if not isinstance(self.reward, RewardWeights):
-            raise InputError(f"reward={self.reward!r} is unknown; take stockade.RewardWeights(hosts=..., service=..., "
-                             "restore=...)")  # fmt: skip
+            known = "stockade.RewardWeights(hosts=..., service=..., restore=...)"
+            raise SettingError("reward", self.reward, f"is unknown; take {known}")
         if isinstance(self.horizon, bool) or not isinstance(self.horizon, (int, np.integer)):
             raise SettingError("horizon", self.horizon, "is not a whole number of steps")
         object.__setattr__(self, "horizon", int(self.horizon))

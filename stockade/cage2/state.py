@@ -79,6 +79,7 @@ WORLD = np.dtype(
         ("red_contact", np.int8),  # host that red made connections to, how many, to which ports
         ("red_connections", np.int16),
         ("red_touched", np.int16),
+        ("reward", np.int32),  # tenths, as the challenge pays it
         # the episode
         ("time", np.int32),
         ("over", np.uint8),
@@ -107,7 +108,7 @@ def _initial_world() -> np.ndarray:
 INITIAL = _initial_world()
 
 MT_WORDS = 624
-FIRST_PORT, N_PORTS = 49152, 60000 - 49152
+N_PORTS = 60000 - 49152  #: ephemeral ports
 PORT_WORDS = -(-N_PORTS // 64)
 
 

@@ -21,7 +21,7 @@ from stockade.cage2.batch import Batch
 from stockade.cage2.config import WorldConfig
 from stockade.cage2.scenario import HOSTS, N_HOSTS
 from stockade.cage2.seeds import LARGEST_SEED, read_seeds
-from stockade.cage2.state import OBS_SIZE
+from stockade.cage2.state import OBS_SIZE, WORLD
 from stockade.errors import InputError
 from stockade.files import JsonFile, json_output
 
@@ -192,48 +192,36 @@ def _replay(trace: Trace) -> Iterator[tuple[int, str, np.ndarray, np.ndarray]]:
     obs = np.zeros((trace.episodes, OBS_SIZE), np.uint8)
     reward, over = np.zeros(trace.episodes), np.zeros(trace.episodes, np.bool_)
     actions = np.ascontiguousarray(arrays["blue_action"].T, np.int64)  # rows, so that no kernel is compiled for columns
-    state_fields = [*STATE_FIELDS, *(name for name in OPTIONAL_STATE_FIELDS if name in arrays)]
-    step_fields = [*STEP_FIELDS, *(name for name in OPTIONAL_STEP_FIELDS if name in arrays)]
+    state_fields = [name for name in STATE_FIELDS + OPTIONAL_STATE_FIELDS if name in arrays]
+    step_fields = [name for name in STEP_FIELDS + OPTIONAL_STEP_FIELDS if name in arrays]
     batch.reset(obs, read_seeds(arrays["seed"], trace.episodes))
     drawn_before = np.zeros(trace.episodes, np.int64)
     for step in range(-1, trace.horizon):
         if step >= 0:
             batch.step(actions[step], obs, reward, over, False)
-            happened = _what_happened(batch, reward)
-            for field in step_fields:
-                yield step, field, arrays[field][:, step], happened[field]
-        state, drawn = _what_is(batch, obs)
-        state["rng_words"] = drawn - drawn_before
+        peeks, drawn = batch.peek()
+        got = _what_is(batch)
+        got |= {"obs": obs, "reward": reward, "rng_peek": peeks, "rng_words": drawn - drawn_before}
         drawn_before = drawn
+        for field in step_fields if step >= 0 else ():
+            yield step, field, arrays[field][:, step], got[field]
         for field in state_fields:
-            yield step, field, arrays[field][:, step + 1], state[field]
+            yield step, field, arrays[field][:, step + 1], got[field]
 
 
-def _what_happened(batch: Batch, reward: np.ndarray) -> dict[str, np.ndarray]:
-    worlds = batch.worlds
-    names = ("red_type", "red_target", "red_success", "exploit", "blue_success", "green_target")
-    return {"reward": reward, "detect": worlds["detected"], **{name: worlds[name] for name in names}}
-
-
-def _what_is(batch: Batch, obs: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def _what_is(batch: Batch) -> dict[str, np.ndarray]:
+    """The worlds by the trace's names, most of which are ours too."""
     worlds = batch.worlds
     assert batch.ledgers is not None  # chance is cyborg
-    peeks, drawn = batch.peek()
-    service = (
-        worlds["service_down"] | worlds["service_active"] << 1 | worlds["service_has_process"] << 2
-        | worlds["red_knows_service"] << 3
-    )  # fmt: skip
-    names = ("red_sessions", "red_root_sessions", "red_removable", "decoys", "n_decoys", "files", "red_ports")
-    state = {name: worlds[name] for name in names}
-    state |= {
-        "obs": obs,
+    service = ("service_down", "service_active", "service_has_process", "red_knows_service")
+    return {
+        **{name: worlds[name] for name in WORLD.names or ()},
         "red_priv": worlds["red_access"],
-        "ot": service,
         "red_subnets": worlds["known_subnets"],
-        "rng_peek": peeks,
+        "detect": worlds["detected"],
+        "ot": np.bitwise_or.reduce([worlds[name] << bit for bit, name in enumerate(service)]),
         "n_eph_ports": batch.ledgers["n_ports"],
     }
-    return state, drawn
 
 
 def _explain(trace: Trace, step: int, field: str, expected: np.ndarray, got: np.ndarray, episode: int) -> Mismatch:

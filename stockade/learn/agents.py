@@ -105,16 +105,7 @@ def one_torch_thread() -> Iterator[None]:
 def load(
     name: str | Path, runs: Path | str = "runs", *, greedy: bool = True, last: bool = False, rules: str = "current"
 ) -> Defender:
-    """A policy that can be played on any backend.
-
-    Args:
-        name: a baseline (`sleep`, `random`, `react-remove`, `react-restore`, `greedy`), a shipped policy (`champion`),
-            the name of a training run or of a search (whose best policy is taken), its folder, or a policy's file.
-            `builtin:NAME` is never a run.
-        runs: folder of all runs.
-        greedy: `act` takes the likeliest action; otherwise it samples. For trained policies only.
-        last: take a run's last checkpoint instead of its best.
-        rules: rule set that it will play by: `champion` has one policy for each, others get it as context.
+    """`stockade.load`: a policy that can be played on any backend.
 
     Raises:
         InputError: nothing, or more than one thing, has this name; or it cannot be used.

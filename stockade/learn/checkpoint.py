@@ -97,6 +97,13 @@ def load(path: Path) -> Checkpoint:
         raise CheckpointError(f"{arrays} is no safetensors file: {error}") from error
 
 
+def remove(path: Path) -> None:
+    """Take a checkpoint away."""
+    _json_of(path).unlink(missing_ok=True)  # first, so that it never points to nothing
+    for arrays in path.parent.glob(f"{path.name}-*.safetensors"):
+        arrays.unlink(missing_ok=True)
+
+
 class CheckpointFolder:
     """The checkpoints of a run: the last few by number, and the best."""
 
@@ -105,16 +112,16 @@ class CheckpointFolder:
         self.folder, self.keep = folder, keep
 
     def save(self, number: int, checkpoint: Checkpoint, is_best: bool) -> bool:
-        """Write one; if that fails, warn and say False: the run can go on, and older ones are intact."""
+        """Write one; if that fails, warn and return False: the run can continue, and older ones are intact."""
         try:
             save(self.folder / f"checkpoint-{number:08d}", checkpoint)
             if is_best:
                 save(self.folder / "best", checkpoint)
         except OSError as error:
-            warnings.warn(f"the checkpoint could not be written, training goes on: {error}", stacklevel=2)
+            warnings.warn(f"the checkpoint could not be written, training continues: {error}", stacklevel=2)
             return False
         for old in self.numbers()[: -self.keep]:
-            self._remove(old)
+            remove(self.folder / f"checkpoint-{old:08d}")
         return True
 
     def numbers(self) -> list[int]:
@@ -139,12 +146,6 @@ class CheckpointFolder:
             except CheckpointError as error:
                 warnings.warn(f"{error}; taking the last checkpoint", stacklevel=2)
         return self.load_last()
-
-    def _remove(self, number: int) -> None:
-        name = f"checkpoint-{number:08d}"
-        (self.folder / f"{name}.json").unlink(missing_ok=True)  # first, so that it never points to nothing
-        for arrays in self.folder.glob(f"{name}-*.safetensors"):
-            arrays.unlink(missing_ok=True)
 
 
 def _json_of(path: Path) -> Path:

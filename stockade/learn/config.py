@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights
-from stockade.errors import InputError, SettingError, missing_package
+from stockade.errors import InputError, SettingError
 
 #: For flags without a default: tyro would show `(default: None)`.
 OPTIONAL = tyro.conf.arg(help_behavior_hint="")
@@ -151,7 +151,10 @@ class TrainConfig:
 
     def run(self) -> int:
         """Train; the exit code is 130 after Ctrl-C and 143 after SIGTERM."""
-        from stockade.learn.train import command  # not before it is needed: brings Torch along
+        from stockade.cage2.prepare import prepare
+
+        prepare(None)  # before the slow import of Torch: a first compilation says at once what it is
+        from stockade.learn.train import command
 
         return command(self)
 
@@ -185,6 +188,3 @@ def require(fine: bool, name: str, value: object, problem: str) -> None:
     """Refuse a setting unless it is fine."""
     if not fine:
         raise SettingError(name, value, problem)
-
-
-needs_training_packages = missing_package

@@ -17,12 +17,12 @@ import tyro
 import stockade
 from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights
 from stockade.cage2.history import MemoryObservation
-from stockade.cage2.vector import NativeVectorEnv
 from stockade.errors import InputError
 from stockade.learn.config import require
 from stockade.learn.leaderboard import CELLS, HORIZONS, REDS
 from stockade.learn.players import Player, as_player, find_player
 from stockade.learn.results import CellResult, EvaluateResult, Section, progress_bar
+from stockade.vector.native import NativeVectorEnv
 
 #: Seeds from one cell to the next.
 SEEDS_PER_CELL = 1_000_000
@@ -46,7 +46,8 @@ def play(
         returns = np.zeros(episodes)
         player.begin(episodes)
         for _ in range(horizon):
-            obs, rewards, _, _, _ = envs.step(player.act(obs, generator))
+            actions = player.allowed(player.act(obs, generator), obs, envs)
+            obs, rewards, _, _, _ = envs.step(actions)
             returns += rewards
         player.end()
     return returns
@@ -62,7 +63,8 @@ def play_one_by_one(
         total, over = 0.0, False
         player.begin(1)
         while not over:
-            obs, reward, terminated, truncated, _ = env.step(player.act(obs[None], generator)[0])
+            actions = player.allowed(player.act(obs[None], generator), obs[None], env)
+            obs, reward, terminated, truncated, _ = env.step(actions[0])
             total += float(reward)
             over = terminated or truncated
         player.end()

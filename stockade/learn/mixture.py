@@ -7,6 +7,7 @@ The shares are of environments, so of steps: an agent sees as many steps of a ce
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
@@ -19,8 +20,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from stockade.cage2.actions import N_ACTIONS
 from stockade.cage2.config import CHALLENGE_REWARD, RULES, RewardWeights, WorldConfig
 from stockade.cage2.snapshot import Snapshot
-from stockade.cage2.vector import NativeVectorEnv
+from stockade.cage2.state import WORLD
 from stockade.errors import InputError
+from stockade.vector.native import NativeVectorEnv
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def share_out(cells: Sequence[Cell], n: int) -> list[int]:
         InputError: there are fewer environments than cells.
     """
     if n < len(cells):
-        raise InputError(f"{n} environments a shard are too few for {len(cells)} kinds of worlds; take a larger "
+        raise InputError(f"{n} environments per shard are too few for {len(cells)} kinds of worlds; use a larger "
                          "--n-envs, or fewer attackers, horizons or rule sets")  # fmt: skip
     total = sum(cell.weight for cell in cells)
     ends = np.rint(np.cumsum([0.0, *(cell.weight for cell in cells)]) / total * n).astype(int)
@@ -156,16 +158,7 @@ class MixedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 def make_mixture(cells: Sequence[Cell], n: int) -> NativeVectorEnv | MixedVectorEnv:
     """n native environments on one thread, shared out among the cells."""
     parts = [
-        NativeVectorEnv(
-            count,
-            cell.world.red,
-            cell.world.horizon,
-            cell.world.rules,
-            obs=cell.world.obs,
-            reward=cell.world.reward,
-            copy=False,
-            threads=1,
-        )  # fmt: skip
+        NativeVectorEnv(count, copy=False, threads=1, **vars(cell.world))
         for cell, count in zip(cells, share_out(cells, n), strict=True)
     ]
     return parts[0] if len(parts) == 1 else MixedVectorEnv(parts, [cell.context for cell in cells])
@@ -173,6 +166,8 @@ def make_mixture(cells: Sequence[Cell], n: int) -> NativeVectorEnv | MixedVector
 
 # ------------------------------------------------------------------------------------------------- state, for resume
 _SAVED = "worlds", "ledgers", "memory"
+#: How a world lies in memory: checkpoints hold worlds as bytes, which mean nothing in another layout.
+LAYOUT = hashlib.sha256(str(WORLD).encode()).hexdigest()[:16]
 
 
 def save_worlds(envs: Any) -> dict[str, np.ndarray]:

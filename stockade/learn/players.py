@@ -1,4 +1,4 @@
-"""Any policy at the protocol's table: ours, the user's own, the challenge's form, Stable-Baselines3's models.
+"""Any policy in the protocol: ours, the user's own, the challenge's form, Stable-Baselines3's models.
 
 name, object or class -> as_player -> begin(n) -> act(observations (n, size)) -> checked actions (n,) -> end()
 
@@ -49,11 +49,13 @@ class Player:
     """
 
     parallel = True
+    method = "act"
 
     def __init__(self, policy: Any, name: str, greedy: bool) -> None:
         """`greedy`: for those that leave the choice to us."""
         self.policy, self.name, self.greedy = policy, name, greedy
         self.obs = getattr(policy, "obs", "bits")
+        self._n_arguments = _n_arguments(getattr(policy, self.method))
         self.style = ("greedy" if policy.greedy else "sampled") if isinstance(policy, Agent) else "its own choices"
         if self.obs not in OBSERVATIONS:
             raise PolicyError(f"the policy {name} has obs={self.obs!r}; it must be one of {', '.join(OBSERVATIONS)}")
@@ -85,13 +87,16 @@ class Player:
                               f"{wrong[0]}; actions are 0 to {N_ACTIONS - 1}")  # fmt: skip
         return actions.astype(np.int64)
 
+    def allowed(self, actions: np.ndarray, observations: np.ndarray, env: Any) -> np.ndarray:
+        """What is carried out of its actions: all, unless the policy is bound by a rule (a method `allowed`)."""
+        rule = getattr(self.policy, "allowed", None) if isinstance(self.policy, Agent) else None
+        return actions if rule is None else rule(actions, observations, env)
+
     def end(self) -> None:
         """The episodes are over."""
 
-    method = "act"
-
     def _ask(self, observations: np.ndarray, generator: np.random.Generator) -> Any:
-        return self.policy.act(observations)
+        return self.policy.act(*(observations, generator)[: self._n_arguments])
 
     @contextmanager
     def _blamed(self, method: str) -> Iterator[None]:
@@ -104,13 +109,6 @@ class Player:
                               f"({where.filename}, line {where.lineno})") from error  # fmt: skip
 
 
-class WithGenerator(Player):
-    """The own form with a second argument: `act(observations, generator)` takes its chance from there."""
-
-    def _ask(self, observations: np.ndarray, generator: np.random.Generator) -> Any:
-        return self.policy.act(observations, generator)
-
-
 class ChallengePlayer(Player):
     """An agent written for the challenge's own script."""
 
@@ -118,7 +116,7 @@ class ChallengePlayer(Player):
     method = "get_action"
 
     def begin(self, n: int) -> None:
-        """It is told of the end of an episode only."""
+        """Only the end of an episode is announced to it."""
 
     def _ask(self, observations: np.ndarray, generator: np.random.Generator) -> Any:
         return [self.policy.get_action(observations[0].astype(np.int64), N_ACTIONS)]
@@ -174,7 +172,7 @@ def as_player(policy: Any, name: str | None = None, greedy: bool = True) -> Play
     if isinstance(policy, type):
         policy = _called(policy, name)
     if hasattr(policy, "act"):
-        return (WithGenerator if _takes_generator(policy.act) else Player)(policy, name, greedy)
+        return Player(policy, name, greedy)
     if hasattr(policy, "get_action"):
         return ChallengePlayer(policy, name, greedy)
     if hasattr(policy, "predict"):
@@ -221,12 +219,13 @@ def _called(make: Callable[[], Any], name: str) -> Any:
         raise InputError(f"{name}() cannot be called without arguments: {type(error).__name__}: {error}") from error
 
 
-def _takes_generator(act: Callable[..., Any]) -> bool:
+def _n_arguments(method: Callable[..., Any]) -> int:
+    """How many arguments may be given by position; 1 where that cannot be found out."""
     try:
-        parameters = list(inspect.signature(act).parameters.values())
+        parameters = inspect.signature(method).parameters.values()
     except (TypeError, ValueError):
-        return False
-    return len([p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]) > 1
+        return 1
+    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
 
 
 def _load_sb3(path: Path) -> Any:

@@ -25,6 +25,7 @@ from stockade.text import Table, fixed, interval, sparkline
 
 #: Settings of which the returns of two runs depend directly: they do not compare if one differs.
 WORLD = ("red", "horizon", "horizons", "rules", "reward")
+Status = Literal["running", "finished", "interrupted", "failed"]
 #: Episode counts at which curves are shown.
 POINTS = 8
 
@@ -38,20 +39,19 @@ class Summary:
     """
 
     name: str
-    status: Literal["running", "finished", "interrupted", "failed"]
+    status: Status
     failure: str | None
     red: str
     rules: str
     obs: str
     seed: int
-    episodes: int
     total_episodes: int
+    episodes: int
 
     @property
     def progress(self) -> str:
-        """Episodes played, and of how many if not all."""
-        done = f"{self.episodes:,}"
-        return done if self.episodes >= self.total_episodes else f"{done} of {self.total_episodes:,}"
+        """Episodes played, and of how many if it is not finished."""
+        return f"{self.episodes:,}" + ("" if self.status == "finished" else f" of {self.total_episodes:,}")
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,10 @@ class SearchSummary(Summary):
     """A search for the best repair order.
 
     Attributes:
-        workflows: orders or classes of orders with a value. best: the best of them; None if none is. value: of it.
+        orders: tried. best: the best of them, or several that are equal; None if none is yet. value: of it.
     """
 
-    workflows: int
+    orders: int
     best: str | None
     value: float
 
@@ -97,43 +97,46 @@ def read_summary(folder: Path) -> RunSummary | SearchSummary:
     """
     try:
         settings = read_settings(folder)
-        facts = (*(settings[name] for name in ("red", "rules", "obs")), int(settings["seed"]))
-        total = int(settings["total_episodes"])
+        facts = {name: settings[name] for name in ("red", "rules", "obs", "seed", "total_episodes")}
         if settings.get("command") == "search":
-            return _read_search(folder, facts, total)
+            return _read_search(folder, facts)
         rows = read_metrics(folder / "metrics.csv")
         means = [row["return_window"] for row in rows if row["episodes"] >= WINDOW]
         last = rows[-1] if rows else {"episodes": 0.0, "return_window": math.nan, "seconds": 0.0}
-        done = int(last["episodes"])
-        return RunSummary(folder.name, *_status(folder, done >= total), *facts, done, total, last["return_window"],
-                          max((m for m in means if not math.isnan(m)), default=math.nan), last["seconds"])  # fmt: skip
+        status, failure = _status(folder, last["episodes"] >= facts["total_episodes"])
+        return RunSummary(
+            folder.name, status, failure, **facts, episodes=int(last["episodes"]), last=last["return_window"],
+            best=max((m for m in means if not math.isnan(m)), default=math.nan), seconds=last["seconds"],
+        )  # fmt: skip
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{folder}: damaged, {type(error).__name__}: {error}") from error
 
 
-def _status(folder: Path, done: bool) -> tuple[Any, str | None]:
-    if is_running(folder):
-        return "running", None
-    failure = folder / "failure.txt"
-    if failure.exists():
-        return "failed", failure.read_text().strip()
-    return "finished" if done else "interrupted", None
-
-
-def _read_search(folder: Path, facts: tuple[Any, ...], total: int) -> SearchSummary:
+def _read_search(folder: Path, facts: dict[str, Any]) -> SearchSummary:
     path = folder / "summary.json"
     summary: dict[str, Any] = jsonlib.loads(path.read_text()) if path.exists() else {"best": None}
-    best, ended = summary["best"], summary.get("ended") is not None
+    best: Any = summary["best"]
+    order, value = None, math.nan
     if isinstance(best, list):
-        classes = {str(entry["order"]): entry for entry in summary["classes"]}
-        winners = [classes[str(order)] for order in best if str(order) in classes]
-        order, value = ", ".join(map(str, best)), max((w["value"] for w in winners), default=math.nan)
-        done = sum(entry["episodes"] for entry in classes.values())
-        number = len(classes)
-    else:
-        order, value = (best["name"] or best["order"], best["mean"]) if best else (None, math.nan)
+        values = {entry["order"]: entry["value"] for entry in summary["classes"]}
+        order, value = ", ".join(best), max((values[name] for name in best if name in values), default=math.nan)
+        done, number = sum(entry["episodes"] for entry in summary["classes"]), len(values)
+    else:  # version 0.1.0, or nothing is finished yet
+        if best is not None:
+            order, value = best["name"] or best["order"], best["mean"]
         done, number = summary.get("budget", {}).get("used", 0), len(summary.get("workflows", []))
-    return SearchSummary(folder.name, *_status(folder, ended), *facts, done, total, number, order, value)
+    status, failure = _status(folder, bool(summary.get("ended")))
+    facts["total_episodes"] = facts["total_episodes"] or done
+    return SearchSummary(folder.name, status, failure, **facts, episodes=done, orders=number, best=order, value=value)
+
+
+def _status(folder: Path, done: bool) -> tuple[Status, str | None]:
+    if is_running(folder):
+        return "running", None
+    path = folder / "failure.txt"
+    if path.exists():
+        return "failed", path.read_text().strip()
+    return "finished" if done else "interrupted", None
 
 
 # -------------------------------------------------------------------------------------------------------------- command
@@ -195,8 +198,8 @@ def _tables(trained: list[RunSummary], searched: list[SearchSummary]) -> list[st
                  f"{r.episodes / r.seconds:.0f}" if r.seconds else ""] for r in trained]  # fmt: skip
         parts.append(str(Table(head, rows)))
     if searched:
-        head = ["search", "status", "red", "rules", "obs", "seed", "episodes", "workflows", "value", "best order"]
-        rows = [[s.name, s.status, s.red, s.rules, s.obs, str(s.seed), s.progress, str(s.workflows), fixed(s.value),
+        head = ["search", "status", "red", "rules", "obs", "seed", "episodes", "orders", "value", "best order"]
+        rows = [[s.name, s.status, s.red, s.rules, s.obs, str(s.seed), s.progress, str(s.orders), fixed(s.value),
                  s.best or "none yet"] for s in searched]  # fmt: skip
         parts.append(str(Table(head, rows)))
     failures = [f"{s.name} failed: {s.failure}" for s in (*trained, *searched) if s.failure]

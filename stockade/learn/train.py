@@ -93,9 +93,7 @@ def make_learner(config: TrainConfig) -> PPO:
         ends = [config.n_envs * k // lanes for k in range(lanes + 1)]
         envs = [make_mixture(cells, end - begin) for begin, end in itertools.pairwise(ends)]
     else:
-        world = cells[0].world
-        settings = {name: getattr(world, name) for name in ("red", "horizon", "rules", "obs", "reward")}
-        envs = [stockade.make_vec(config.n_envs, config.backend, **settings)]
+        envs = [stockade.make_vec(config.n_envs, config.backend, **vars(cells[0].world))]
     actions = np.flatnonzero(ACTION_MASK).tolist() if config.action_mask else None
     limit = config.ppo.time_limit
     sees_the_clock = config.obs == "memory"

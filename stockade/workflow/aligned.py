@@ -1,4 +1,4 @@
-"""Environments whose agent is told an order and paid for keeping to it.
+"""`--constraint reward`: environments whose agent sees an order and is paid for keeping to it.
 
 observation -> observation and the order's 25 one-hot inputs
 reward -> the environment's reward + lambda x change of the episode's compliance rate at each judged fix (+ options)
@@ -15,6 +15,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import VectorEnv
 
+from stockade.learn.mixture import restore_worlds, save_worlds
 from stockade.workflow.compliance import COMPLIES, FixCounts, judge, ranks
 from stockade.workflow.config import RewardProtocol
 from stockade.workflow.orders import Order, one_hot
@@ -134,7 +135,7 @@ class AlignedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         return pay
 
     def _close(self, over: np.ndarray) -> None:
-        """Episodes have ended: file them, and begin new books for these environments."""
+        """Episodes have ended: file them, and begin anew for these environments."""
         columns = (self._env_return, self._alignment, self._complied, self._judged)
         self._ended.append(Episodes(over, *(column[over] for column in columns)))
         self.counts.episodes += len(over)
@@ -152,3 +153,21 @@ class AlignedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     def close_extras(self, **kwargs: Any) -> None:
         """Close the environments."""
         self.envs.close()
+
+    # --------------------------------------------------------------------------------------------- state, for resume
+    def _running(self) -> dict[str, np.ndarray]:
+        return {
+            "was_over": self._dead, "complied": self._complied, "judged": self._judged,
+            "env_return": self._env_return, "alignment": self._alignment,
+        }  # fmt: skip
+
+    def save_worlds(self) -> dict[str, np.ndarray]:
+        """What `learn.mixture.save_worlds` keeps of it in a checkpoint, after a `take`."""
+        return {**save_worlds(self.envs), **{name: array.copy() for name, array in self._running().items()}}
+
+    def restore_worlds(self, arrays: dict[str, np.ndarray]) -> None:
+        """Put it back."""
+        restore_worlds(self.envs, arrays)
+        for name, array in self._running().items():
+            array[...] = arrays[name]
+        self._ended, self.counts = [], FixCounts()

@@ -1,4 +1,4 @@
-"""What a search shows while it trains all orders: a table that is redrawn in a terminal, or printed now and then elsewhere."""
+"""What a search shows while it trains all orders: a live table in a terminal, elsewhere a table now and then."""
 
 from __future__ import annotations
 
@@ -87,6 +87,14 @@ class Board:
             return [head, "no values yet: the first round of greedy episodes comes soon"]
         moved = np.zeros_like(values) if sds is None else sds
         ranked = np.argsort(-values, kind="stable")
-        rows = [[self._labels[k], fixed(values[k]), f"± {moved[k]:.2f}", f"{100 * shares[k]:.0f}%"] for k in ranked]
+        rows = [
+            [
+                self._labels[k],
+                fixed(values[k]),
+                f"± {moved[k]:.2f}" if np.isfinite(moved[k]) else "",
+                f"{100 * shares[k]:.0f}%",
+            ]
+            for k in ranked
+        ]
         table = Table(["order", "value so far", "moved", "share"], rows, align="lrrr").text()
         return [head, *table.split("\n")]

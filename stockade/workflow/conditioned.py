@@ -1,9 +1,9 @@
 """One policy for many orders: it is told its order, and every environment keeps to one.
 
-shares of the orders -> environments (lanes: attackers x shards) -> PPO -> greedy episodes of every order on common seeds
+shares of the orders -> environments (lanes: attackers x shards) -> PPO -> greedy episodes on seeds common to all orders
 
-An order costs a few bits of input, so what is learned about the attacker serves all orders. The same class trains a single
-order alone: a list of one.
+An order costs a few bits of input, so what is learned about the attacker serves all orders. The same class trains a
+single order alone: a list of one.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import numpy as np
 import torch
 
 from stockade.cage2.actions import ACTION_MASK
-from stockade.cage2.vector import NativeVectorEnv
 from stockade.cores import available_cores
 from stockade.learn.policy import Policy, Workspace
 from stockade.learn.ppo import PPO
+from stockade.vector.native import NativeVectorEnv
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.strict import Played, StrictVectorEnv
 from stockade.workflow.units import Ranking, Units, as_ranking
@@ -120,8 +120,8 @@ class ConditionedTraining:
 
     def _make(self, red: str, n: int, autoreset_mode: str = "next_step") -> StrictVectorEnv:
         config = self.config
-        world = NativeVectorEnv(n, red, config.horizon, config.rules, obs=config.obs, copy=False, threads=1,
-                                autoreset_mode=autoreset_mode)  # fmt: skip
+        world = NativeVectorEnv(n, red, config.horizon, config.rules, obs=config.obs, reward=config.reward, copy=False,
+                                threads=1, autoreset_mode=autoreset_mode)  # fmt: skip
         return StrictVectorEnv(world, *self._tables, config.judge)
 
     def close(self) -> None:

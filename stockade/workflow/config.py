@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from stockade.cage2.config import WorldConfig
+from stockade.cage2.config import RewardWeights, WorldConfig
 from stockade.errors import InputError, SettingError, flag_of
 from stockade.files import JsonFile
 from stockade.learn.config import OPTIONAL, PPOConfig
@@ -80,39 +80,40 @@ class RewardProtocol:
 class SearchConfig:
     """Find the repair order that defends best: by how much, how surely, and whether it matters."""
 
+    # Who attacks: bline, meander, sleep, mix, or the reference's class names B_lineAgent, RedMeanderAgent,
+    # SleepAgent. Several, separated by commas (bline,meander), give each order's value by attacker, their mean and
+    # their worst.
     red: Annotated[str, tyro.conf.arg(name="red-agent", metavar="NAMES")] = "bline"
-    """Who attacks: bline, meander, sleep, mix, or the reference's class names B_lineAgent, RedMeanderAgent, SleepAgent.
-    Several, separated by commas (bline,meander), give each order's value by attacker, their mean and their worst."""
     horizon: Annotated[int, tyro.conf.arg(name="max-steps")] = 100
     """Steps of an episode."""
+    # Training episodes of the whole search; never exceeded. Default 100,000. With --resume a larger number extends a
+    # search that is finished.
     total_episodes: Annotated[int | None, OPTIONAL] = None
-    """Training episodes of the whole search; never exceeded. Default 100,000. With --resume a larger number extends a
-    search that is finished."""
     units: Literal["types", "hosts"] = "types"
     """What an order puts in sequence: the five unit types, or single hosts."""
+    # strict: a fix that the order forbids is not carried out. reward: the first version's way, where an agent is paid
+    # for compliance and may violate.
     constraint: Literal["strict", "reward"] = "strict"
-    """strict: a fix that the order forbids is not carried out. reward: the first version's way, where an agent is paid
-    for compliance and may violate."""
     judge: Literal["truth", "observed"] = "truth"
     """Who says what is compromised: the true state, or blue's own observation, which needs nothing hidden."""
+    # One policy for all orders that is told its order (the default of strict), or one training per order, chosen by
+    # GP-UCB (the only way of reward).
     train: Annotated[Literal["together", "separate"] | None, OPTIONAL] = None
-    """One policy for all orders that is told its order (the default of strict), or one training per order, chosen by
-    GP-UCB (the only way of reward)."""
     goal: Literal["mean", "worst"] = "mean"
     """With several attackers: the best order has the highest mean over them, or the highest worst."""
     margin: Annotated[float | None, OPTIONAL] = None
     """Orders whose values differ by less count as equal. Default: the larger of 0.3 points and 3%."""
     certify: int = 0
-    """Train the leading order and its best rival alone, from scratch, with so many seeds each, to confirm the verdict."""
+    """Confirm the verdict: train the leader and its best rival alone, from scratch, with so many seeds each."""
     rules: Literal["current", "leaderboard"] = "current"
     """Rule set."""
     obs: Literal["bits", "memory"] = "memory"
     """What the agent sees beside its order: the 52 bits of the challenge, or these and its own history."""
     n_envs: int = 200
     """Environments that run at once."""
+    # Greedy episodes that every order is judged by at the end, on the same seeds for all. They do not count against
+    # the budget. Default 4,000; with reward 0, which judges by the last training episodes.
     n_eval_episodes: Annotated[int | None, OPTIONAL] = None
-    """Greedy episodes that every order is judged by at the end, on the same seeds for all. They do not count against
-    the budget. Default 4,000; with reward 0, which judges by the last training episodes."""
     update_steps: Annotated[int | None, OPTIONAL] = None
     """Steps of each environment between two updates. Default: whole episodes, --max-steps + 1."""
     seed: int = 0
@@ -147,10 +148,12 @@ class SearchConfig:
     """Of the Ray cluster, HOST:PORT or `auto`."""
     num_cpus_per_workflow: float = 1.0
     """With --engine ray: CPUs, and threads, of each training."""
-    reward: Annotated[RewardFlags, tyro.conf.arg(name="the first version's way"), tyro.conf.OmitArgPrefixes] = field(
+    reward: RewardWeights = field(default_factory=RewardWeights)
+    """Weights of the parts of the reward that the values are made of."""
+    first_version: Annotated[RewardFlags, tyro.conf.arg(name="--constraint reward"), tyro.conf.OmitArgPrefixes] = field(
         default_factory=RewardFlags
     )
-    """--constraint reward."""
+    """The first version's way; docs/search.md says why it does not rank orders."""
 
     def __post_init__(self) -> None:
         """Refuse what could not work, before any work."""
@@ -226,7 +229,9 @@ class SearchConfig:
     @property
     def protocol(self) -> RewardProtocol:
         """The first version's way, every value filled in."""
-        return RewardProtocol(**{name: value for name, value in asdict(self.reward).items() if value is not None})
+        return RewardProtocol(
+            **{name: value for name, value in asdict(self.first_version).items() if value is not None}
+        )
 
     @property
     def ppo(self) -> PPOConfig:
@@ -246,7 +251,7 @@ class SearchConfig:
         """Flags that were given and change nothing, each with the reason."""
         found = []
         if self.constraint == "strict":
-            given = [name for name, value in asdict(self.reward).items() if value is not None]
+            given = [name for name, value in asdict(self.first_version).items() if value is not None]
             found += [f"{flag_of(name)} has no effect with --constraint strict" for name in given]
         if not self.separate:
             different = [f.name for f in fields(self) if f.name in _SEPARATE and getattr(self, f.name) != f.default]
@@ -267,7 +272,7 @@ class SearchConfig:
         content = asdict(self)
         for name in ("name", "runs", "resume", "plots", "json", "engine", "address", "num_cpus_per_workflow"):
             del content[name]
-        content["reward"] = asdict(self.protocol) if self.constraint == "reward" else {}
+        content["first_version"] = asdict(self.protocol) if self.constraint == "reward" else {}
         return {"format": FORMAT, **content}
 
     @classmethod
@@ -277,12 +282,13 @@ class SearchConfig:
         if content.pop("format", 1) != FORMAT:
             raise InputError("this search is of another version of Stockade and cannot be continued; its policies can "
                              "be evaluated and its summary.json read")  # fmt: skip
-        reward = content["reward"]
+        first_version = content["first_version"]
         known = {f.name for f in fields(cls)}, {f.name for f in fields(RewardFlags)}
-        unknown = (set(content) - known[0]) | (set(reward) - known[1])
+        unknown = (set(content) - known[0]) | (set(first_version) - known[1])
         if unknown:
             raise InputError(f"config.json has settings that this version does not know: {sorted(unknown)}")
-        return cls(**{**content, "reward": RewardFlags(**reward)})
+        own = {"first_version": RewardFlags(**first_version), "reward": RewardWeights(**content["reward"])}
+        return cls(**{**content, **own})
 
 
 _CERTIFY = {"parallel", "engine", "address", "num_cpus_per_workflow", "max_episodes"}

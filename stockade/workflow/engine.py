@@ -1,6 +1,6 @@
-"""Who trains the workflows that the search hands out: a thread of this process, or several processes.
+"""Who trains the orders that the search hands out: a thread of this process, or several processes.
 
-submit(task) -> train(task, report) somewhere -> next_event(): UpdateRow ... WorkflowResult | Restarted | Failed
+submit(task) -> train(task, report) somewhere -> next_event(): UpdateRow, Saved ... WorkflowResult | Restarted | Failed
 
 The search knows only the protocol `Engine`, so that other engines (a cluster's) can take the place of these two. This
 module does not import Torch: what trains is given as a function.
@@ -13,40 +13,38 @@ import multiprocessing
 import os
 import queue
 import signal
-import sys
 import threading
 import time
 import traceback
-import types
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
 import cloudpickle
 
 from stockade.errors import WorkError
-from stockade.vector.machine import die_with, single_threaded_children, use_one_thread
-from stockade.workflow.records import Task, UpdateRow, WorkflowResult
+from stockade.vector.local.machine import die_with, use_one_thread
+from stockade.vector.local.process import describe_exit, ready_to_start
+from stockade.workflow.records import Saved, Task, UpdateRow, WorkflowResult
 
 MAX_RESTARTS = 2
-"""Times that a workflow is handed out again after its worker has died."""
+"""Times that a training is handed out again after its worker has died."""
 _END_SECONDS = 2.0
 
-Report = Callable[[UpdateRow], None]
+Report = Callable[[UpdateRow | Saved], None]
 
 
 class Trainer(Protocol):
-    """What trains a workflow: `stockade.workflow.training.train_workflow`, or a stand-in for tests."""
+    """What trains an order: `stockade.workflow.training.train_workflow`, or a stand-in for tests."""
 
     def __call__(self, task: Task, report: Report, should_stop: Callable[[], bool] = ..., /) -> WorkflowResult:
-        """Train to the end, telling `report` of each update; may raise at any time once `should_stop()` says so."""
+        """Train to the end and `report` each update and checkpoint; may raise at any time once `should_stop()`."""
 
 
 class WorkflowError(WorkError):
-    """A workflow could not be trained to its end.
+    """A training could not be brought to its end.
 
     Attributes:
         number: of the training.
@@ -66,15 +64,21 @@ class TrainingFailedError(WorkflowError):
 
 
 class WorkerLostError(WorkflowError):
-    """The process that trained a workflow has died more often than is put up with."""
+    """The process of a training has died more often than is allowed."""
 
 
 @dataclass(frozen=True)
 class Restarted:
-    """The worker of a training has died, and another one trains it from the beginning: earlier updates are void."""
+    """The worker of a training has died; another one continues from the last checkpoint. Updates after it are void.
+
+    Attributes:
+        number: of the training. reason: how the worker died.
+        update: the last that counts; 0 if the training begins again.
+    """
 
     number: int
     reason: str
+    update: int = 0
 
 
 @dataclass(frozen=True)
@@ -85,19 +89,19 @@ class Failed:
     error: WorkflowError
 
 
-Event = UpdateRow | WorkflowResult | Restarted | Failed
+Event = UpdateRow | Saved | WorkflowResult | Restarted | Failed
 
 
 class Engine(Protocol):
-    """Trains workflows beside the search.
+    """Trains orders beside the search.
 
     Attributes:
-        capacity: tasks that may be under way at once.
+        capacity: tasks that may be in flight at once.
     """
 
     @property
     def capacity(self) -> int:
-        """Tasks that may be under way at once."""
+        """Tasks that may be in flight at once."""
 
     def submit(self, task: Task) -> None:
         """Begin a training. Never more than `capacity` at once."""
@@ -105,25 +109,65 @@ class Engine(Protocol):
     def next_event(self, timeout: float | None = None) -> Event | None:
         """What happened next, in order of arrival; None if nothing did for `timeout` seconds.
 
-        The updates of a training come in order and before its end; `Restarted` voids those that came before.
+        The updates and checkpoints of a training come in order and before its end.
         """
 
     def close(self) -> None:
-        """End everything that is under way. May be called twice."""
+        """End everything that is in flight; what it has sent can still be read. May be called twice."""
 
 
 def local_engine(parallel: int, train: Trainer) -> Engine:
-    """An engine on this machine: for one workflow at a time a thread, for more a process each."""
+    """An engine on this machine: for one training at a time a thread, for more a process each."""
     return ThreadEngine(train) if parallel == 1 else ProcessEngine(parallel, train)
 
 
-def _failure(number: int, text: str) -> Failed:
+def failure(number: int, text: str) -> Failed:
+    """A training that raised."""
     return Failed(number, TrainingFailedError(f"training {number} failed:\n{text.rstrip()}", number))
+
+
+class Flights:
+    """Bookkeeping of an engine whose workers may die: tasks in flight, their last checkpoints, events that arrived."""
+
+    def __init__(self) -> None:
+        self.arrived: deque[Event] = deque()
+        self._tasks: dict[int, Task] = {}
+        self._update: dict[int, int] = {}
+        self._lost: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        """Tasks in flight."""
+        return len(self._tasks)
+
+    def begin(self, task: Task) -> None:
+        """A task is handed out."""
+        self._tasks[task.number] = task
+
+    def receive(self, event: Event) -> bool:
+        """Take an event of a worker; whether it was the last of its training."""
+        self.arrived.append(event)
+        if isinstance(event, Saved):
+            self._tasks[event.number] = replace(self._tasks[event.number], state=event.state)
+            self._update[event.number] = event.update
+        over = isinstance(event, WorkflowResult | Failed)
+        if over:
+            del self._tasks[event.number]
+        return over
+
+    def lose(self, number: int, manner: str) -> Task | None:
+        """A worker is gone: the task to hand out again, from its last checkpoint; None if it is given up."""
+        lost = self._lost[number] = self._lost.get(number, 0) + 1
+        if lost > MAX_RESTARTS:
+            message = f"training {number} was given up: its worker {manner}; {lost - 1} were lost before it"
+            self.receive(Failed(number, WorkerLostError(message, number)))
+            return None
+        self.arrived.append(Restarted(number, f"its worker {manner}", self._update.get(number, 0)))
+        return self._tasks[number]
 
 
 # ---------------------------------------------------------------------------------------------------- in this process
 class ThreadEngine:
-    """One workflow at a time, in a thread of this process; all cores are its own.
+    """One training at a time, in a thread of this process; all cores are its own.
 
     A thread, so that the caller sees events as they come and hears signals at once.
     """
@@ -139,7 +183,7 @@ class ThreadEngine:
     def submit(self, task: Task) -> None:
         """Begin a training."""
         if self._thread is not None:
-            self._thread.join()  # it has sent its last event, or the caller has more under way than there is room for
+            self._thread.join()  # it has sent its last event, or the caller has more in flight than there is room for
         self._thread = threading.Thread(target=self._run, args=(task,), name=f"training-{task.number}", daemon=True)
         self._thread.start()
 
@@ -147,8 +191,8 @@ class ThreadEngine:
         try:
             self._events.put(self._train(task, self._events.put, self._stop.is_set))
         except BaseException:
-            if not self._stop.is_set():  # else it did as it was told
-                self._events.put(_failure(task.number, traceback.format_exc()))
+            if not self._stop.is_set():  # else it did as it was asked
+                self._events.put(failure(task.number, traceback.format_exc()))
 
     def next_event(self, timeout: float | None = None) -> Event | None:
         """What happened next; None if nothing did for `timeout` seconds."""
@@ -157,7 +201,7 @@ class ThreadEngine:
         return None
 
     def close(self) -> None:
-        """Stop the training before its next update."""
+        """Stop the training before its next update; its last checkpoint is among the events."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -181,8 +225,7 @@ class _Worker:
             target=_work, args=(theirs, train, os.getpid()), name=f"stockade-workflow-{index}", daemon=True
         )
         try:
-            with single_threaded_children(), _without_main():
-                _preload(modules)
+            with ready_to_start("forkserver", modules):
                 self.process.start()
         except BaseException:
             self.connection.close()
@@ -208,9 +251,9 @@ class _Worker:
 
 
 class ProcessEngine:
-    """Several workflows at once, each in a process of its own with one thread.
+    """Several trainings at once, each in a process of its own with one thread.
 
-    A worker that dies is noticed at once; another one takes its place and its workflow, `MAX_RESTARTS` times.
+    A worker that dies is noticed at once; another one takes its place and its training, `MAX_RESTARTS` times.
     """
 
     def __init__(self, parallel: int, train: Trainer) -> None:
@@ -218,8 +261,7 @@ class ProcessEngine:
         self._train: bytes = cloudpickle.dumps(train)
         self._modules = (__name__, getattr(train, "__module__", __name__))
         self._workers: list[_Worker] = []
-        self._arrived: deque[Event] = deque()
-        self._restarts: dict[int, int] = {}
+        self._flights = Flights()
         self._started = 0
 
     def submit(self, task: Task) -> None:
@@ -230,6 +272,7 @@ class ProcessEngine:
             if len(self._workers) == self.capacity:
                 raise RuntimeError(f"all {self.capacity} workers are busy; wait for a result before the next task")
             worker = self._new_worker()
+        self._flights.begin(task)
         worker.give(task)
 
     def _new_worker(self) -> _Worker:
@@ -246,7 +289,7 @@ class ProcessEngine:
     def next_event(self, timeout: float | None = None) -> Event | None:
         """What happened next; None if nothing did for `timeout` seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        while not self._arrived:
+        while not self._flights.arrived:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             doors = {source: w for w in self._workers for source in (w.connection, w.process.sentinel)}
             ready = wait(list(doors), left)
@@ -254,7 +297,7 @@ class ProcessEngine:
                 self._collect(worker)
             if not ready and deadline is not None and time.monotonic() >= deadline:
                 return None
-        return self._arrived.popleft()
+        return self._flights.arrived.popleft()
 
     def _collect(self, worker: _Worker) -> None:
         """Take all that a worker has sent; what it sent before it died counts."""
@@ -262,28 +305,19 @@ class ProcessEngine:
             worker.process.join()  # from here on its end of the connection is closed
         try:
             while worker.connection.poll():
-                event = worker.connection.recv()
-                if not isinstance(event, UpdateRow):
+                if self._flights.receive(worker.connection.recv()):
                     worker.task = None
-                self._arrived.append(event)
         except (EOFError, OSError):  # the end, maybe in the middle of a message
             self._bury(worker)
 
     def _bury(self, worker: _Worker) -> None:
         """A worker is gone: hand its task out again, or give it up."""
         worker.process.join(_END_SECONDS)
-        manner, task = _manner(worker.process.exitcode), worker.task
+        manner, task = describe_exit(worker.process.exitcode), worker.task
         self._workers.remove(worker)
         worker.end()
-        if task is None:
-            return
-        lost = self._restarts[task.number] = self._restarts.get(task.number, 0) + 1
-        if lost > MAX_RESTARTS:
-            message = f"training {task.number} was given up: its process {manner}, and {lost - 1} were lost before it"
-            self._arrived.append(Failed(task.number, WorkerLostError(message, task.number)))
-            return
-        self._arrived.append(Restarted(task.number, f"its process {manner}"))
-        self._new_worker().give(task)
+        if task is not None and (again := self._flights.lose(task.number, manner)) is not None:
+            self._new_worker().give(again)
 
     def close(self) -> None:
         """End all workers, whatever they are at."""
@@ -306,32 +340,5 @@ def _work(connection: Connection, pickled: bytes, parent: int) -> None:
             try:
                 event: Event = cloudpickle.loads(pickled)(task, connection.send)
             except Exception:
-                event = _failure(task.number, traceback.format_exc())
+                event = failure(task.number, traceback.format_exc())
             connection.send(event)
-
-
-@contextlib.contextmanager
-def _without_main() -> Iterator[None]:
-    """Keep `multiprocessing` from importing the user's script again in each worker, which has no need of it."""
-    script = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = script
-
-
-def _preload(modules: tuple[str, ...]) -> None:
-    """Let the fork server import once what all workers need; heeded until it runs, which is from the first one on."""
-    server: Any = forkserver
-    known = getattr(server._forkserver, "_preload_modules", [])
-    server.set_forkserver_preload(list(dict.fromkeys([*known, *modules])))
-
-
-def _manner(code: int | None) -> str:
-    """How a process ended, for people."""
-    if code is None or code >= 0:
-        return f"ended by itself with exit code {code}"
-    with contextlib.suppress(ValueError):
-        return f"was ended by {signal.Signals(-code).name}"
-    return f"was ended by signal {-code}"

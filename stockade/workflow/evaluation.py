@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 
-from stockade.cage2.vector import NativeVectorEnv
 from stockade.files import JsonFile, json_output
 from stockade.learn.agents import Agent
 from stockade.learn.evaluate import SEEDS_PER_CELL, EvaluateConfig
@@ -17,9 +16,11 @@ from stockade.learn.leaderboard import CELLS
 from stockade.learn.players import Player
 from stockade.learn.results import EvaluateResult, Section
 from stockade.text import Table, fixed
+from stockade.vector.native import NativeVectorEnv
 from stockade.workflow.compliance import COMPLIES, VIOLATES, judge, ranks
 from stockade.workflow.config import RewardProtocol
 from stockade.workflow.orders import Order, describe
+from stockade.workflow.policies import OrderAgent, find_search, load_search
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,20 @@ class Evaluate:
 
 
 def evaluate(config: EvaluateConfig, policy: Any = None, *, progress: bool = True) -> EvaluateResult:
-    """The protocol, and the compliance of a policy that was trained for an order."""
-    return play_protocol(config, policy, extras=[compliance], progress=progress)
+    """The protocol, and the compliance of a policy that was trained for an order; a search plays its best order."""
+    if policy is None and (folder := find_search(config.policy, config.runs)) is not None:
+        policy = load_search(folder, greedy=config.greedy)
+    return play_protocol(config, policy, extras=[order_kept, compliance], progress=progress)
+
+
+def order_kept(player: Player, config: EvaluateConfig) -> Section | None:
+    """For a policy that is bound to an order: which, and who judges."""
+    agent = player.policy
+    if not isinstance(agent, OrderAgent):
+        return None
+    order = agent.units.describe(agent.order)
+    told = f"kept to the order {order}; forbidden fixes are not carried out (judge: {agent.judge})"
+    return Section(Table([told], []), {"order": order, "judge": agent.judge})
 
 
 @dataclass(frozen=True)

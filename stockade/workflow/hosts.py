@@ -193,7 +193,7 @@ def finer(returns: np.ndarray, types: int, goal: str) -> dict[str, Any]:
     """Does an order of hosts beat the best of types? Both were chosen on other seeds or are all there are.
 
     Args:
-        returns: (attackers, orders, episodes), first `types` orders of types, then orders of hosts, the free agent last.
+        returns: (attackers, orders, episodes): orders of types, orders of hosts, the free agent.
         types: how many orders of types. goal: `mean` or `worst`.
     """
     merit = goal_value(returns.mean(axis=2), goal)

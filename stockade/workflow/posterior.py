@@ -19,7 +19,8 @@ from stockade.errors import InputError
 GROUPS = 3
 CONCENTRATION = 1.0  # of the Dirichlet prior of the groups' shares: small, so that few groups hold most orders
 SPREADS = 8  # grid of the spread within groups, from a thousandth of the measured range (a tie) to the whole range
-CHAINS, WARM_UP = 500, 30
+PRIOR = np.zeros(SPREADS)
+CHAINS, WARM_UP = 250, 30
 PRIOR_EPISODES = 3.0  # that the pooled variance counts for beside an order's own
 
 
@@ -137,19 +138,18 @@ def _sample_grouped(means: np.ndarray, noise: np.ndarray, draws: int, rng: np.ra
     spread = np.full(chains, SPREADS - 1)  # wide at first, so that orders change groups freely
     kept = []
     for sweep in range(WARM_UP + -(-draws // chains)):
-        precision = precisions[spread]
-        _update_groups(means, group, centres, precision, rng)
-        member = (group[:, :, None] == numbers).astype(np.float64)
-        weighted = precision @ member
+        _update_groups(means, group, centres, precisions, spread, rng)
         # Centres given groups: normal, with prior N(level, scale^2); the level has a flat prior.
-        of_centres = np.swapaxes(member, 1, 2) @ weighted + np.eye(GROUPS) / scale**2
-        pull = np.einsum("ckg,k->cg", weighted, means) + level[:, None] / scale**2
-        factor = np.swapaxes(np.linalg.cholesky(of_centres), 1, 2)
-        centres = np.linalg.solve(of_centres, pull[:, :, None])[:, :, 0]
+        member = basis.T @ (group[:, :, None] == numbers)
+        weighted = np.swapaxes(member / variances[spread, :, None], 1, 2)  # (chains, groups, K)
+        precision = weighted @ member + np.eye(GROUPS) / scale**2
+        pull = weighted @ (means @ basis) + level[:, None] / scale**2
+        factor = np.swapaxes(np.linalg.cholesky(precision), 1, 2)
+        centres = np.linalg.solve(precision, pull[:, :, None])[:, :, 0]
         centres += np.linalg.solve(factor, rng.standard_normal((chains, GROUPS, 1)))[:, :, 0]
         level = centres.mean(axis=1) + rng.standard_normal(chains) * scale / np.sqrt(GROUPS)
         residual = (means - centres[rows[:, None], group]) @ basis
-        score = -0.5 * (residual**2 @ (1 / variances).T + np.log(variances).sum(axis=1))
+        score = -0.5 * (residual**2 @ (1 / variances).T + np.log(variances).sum(axis=1)) + PRIOR
         spread = (score + rng.gumbel(size=score.shape)).argmax(axis=1)
         if sweep >= WARM_UP:
             share = spreads[spread, None] ** 2 / variances[spread]
@@ -159,24 +159,27 @@ def _sample_grouped(means: np.ndarray, noise: np.ndarray, draws: int, rng: np.ra
 
 
 def _update_groups(
-    means: np.ndarray, group: np.ndarray, centres: np.ndarray, precision: np.ndarray, rng: np.random.Generator
-) -> None:
+    means: np.ndarray, group: np.ndarray, centres: np.ndarray,
+    precisions: np.ndarray, spread: np.ndarray, rng: np.random.Generator,
+) -> None:  # fmt: skip
     """A new group, in place, for each order in turn, given the others' groups.
 
     Args:
         means: (K,). group: (chains, K) int. centres: (chains, groups).
-        precision: (chains, K, K) of the measured means around their centres.
+        precisions: (spreads, K, K) of the measured means around their centres. spread: (chains,) int, which of them.
     """
     chains, k = group.shape
     rows = np.arange(chains)
-    gradient = np.einsum("cij,cj->ci", precision, means - centres[rows[:, None], group])
+    residual = means - centres[rows[:, None], group]
     counts = (group[:, :, None] == np.arange(GROUPS)).sum(axis=1) + CONCENTRATION / GROUPS
     luck = rng.gumbel(size=(k, chains, GROUPS))
     for i in range(k):
+        row = precisions[spread, i]
+        slope = np.einsum("ck,ck->c", row, residual)[:, None]
         counts[rows, group[:, i]] -= 1
         change = centres[rows, group[:, i], None] - centres  # of the residual, if order i moves to each of the groups
-        score = np.log(counts) - change * (gradient[:, i, None] + 0.5 * change * precision[:, i, i, None])
+        score = np.log(counts) - change * (slope + 0.5 * change * row[:, i, None])
         chosen = (score + luck[i]).argmax(axis=1)
-        gradient += precision[:, :, i] * change[rows, chosen, None]
+        residual[:, i] += change[rows, chosen]
         group[:, i] = chosen
         counts[rows, chosen] += 1

@@ -1,11 +1,16 @@
-"""Which workflow to train next, given what others were worth: GP-UCB, and three strategies to compare it with.
+"""Which order to train next, given what others were worth: GP-UCB, and three strategies to compare it with.
 
     tell(result) ... -> value model, feasibility model -> propose(pending) -> Proposal
 
 All strategies work on classes of orders that are equal in effect (every order is a class of its own with --no-classes),
 propose the representative of a class, never a class that is pending, and never one that has once failed to comply. A
-proposal depends on the configuration, on what was told and on what is pending, and on nothing else: a search that is
-resumed tells the same results again and goes on as it would have.
+proposal depends on the configuration, on the results and on what is pending, and on nothing else: a search that is
+resumed tells the same results again and continues as it would have.
+
+With `--constraint strict` every order complies, and a class that is proposed again is trained further. The model sees
+the latest value of each class, and the uncertainty of that value includes that more training may still improve it: the
+last gain is taken for what is yet to come. So plain UCB leaves an order alone once it no longer gains. What follows
+about feasibility, repeats and settled classes holds for `--constraint reward`.
 
 Value model: a Gaussian process over the 120 orders (gaussian_process.py). It sees the feasible results only. What an
 infeasible agent earned is the value of not keeping to the order, often a better one; believed, it would draw the search
@@ -59,16 +64,19 @@ PRESUMED_MARGIN = 0.5  #: mean of the feasibility model; before anything is know
 NEAR_MISS = -0.3  #: what a training counts for feasibility that fell short of the threshold by next to nothing
 SETTLED = 0.3  #: share of the sd among orders to which that of one must have shrunk for no repeat to be needed
 N_TOP = 5  #: candidates that a proposal shows
+FIRST_GAIN = (
+    0.2  #: what the first training of an order may still gain, as a share of its value, until one was continued
+)
 _DIGITS = 9  #: differences of scores beyond are rounding, not preference
 _KERNELS: dict[str, DistanceKind] = {"mallows": "kendall", "spearman": "spearman"}
 
 
-class Told(Protocol):
-    """What a strategy wants to know of a trained workflow; records.WorkflowResult has it."""
+class Trained(Protocol):
+    """What a strategy wants to know of a training; records.WorkflowResult has it."""
 
     @property
     def order(self) -> Order:
-        """What it was told to comply with."""
+        """What it complies with."""
         ...
 
     @property
@@ -79,6 +87,11 @@ class Told(Protocol):
     @property
     def value_error(self) -> float:
         """Standard error of the value; NaN if unknown."""
+        ...
+
+    @property
+    def gain(self) -> float:
+        """Value minus that of the training which it continues; NaN if it continues none."""
         ...
 
     @property
@@ -124,7 +137,7 @@ class RankedClass:
     Attributes:
         order: its representative, or if that was not trained the first one that was.
         mean, sd: posterior of its value; NaN if nothing feasible is known.
-        measured: mean value of its feasible trainings, or if there are none of all.
+        measured: mean value of its feasible trainings, or if there are none of all; with strict the latest value.
         attempts: trainings. feasible: whether any complied.
         members: all orders of the class.
     """
@@ -143,8 +156,8 @@ class Strategy(ABC):
 
     def __init__(self, config: SearchConfig, matters: np.ndarray) -> None:
         """`matters`: (5,) bool, types that red can hold; without --classes all count."""
-        self._config = config
-        self._told: list[Told] = []
+        self._config, self._strict = config, config.constraint == "strict"
+        self._results: list[Trained] = []
         self._matters = np.zeros_like(ALL_MATTER) if config.classes else ALL_MATTER.copy()
         self.set_matters(matters)
 
@@ -160,12 +173,12 @@ class Strategy(ABC):
         self._representatives = np.array([first[c] for c in range(len(first))])
         self._forget_models()
 
-    def tell(self, result: Told) -> None:
+    def tell(self, result: Trained) -> None:
         """A training has ended."""
         index_of(result.order)
         if result.feasible and not math.isfinite(result.value):
             raise ValueError(f"the value of a feasible workflow must be finite, not {result.value}")
-        self._told.append(result)
+        self._results.append(result)
         self._forget_models()
 
     @property
@@ -185,23 +198,45 @@ class Strategy(ABC):
 
     def _value_model(self) -> GaussianProcess:
         if self._value is None:
-            seen = [told for told in self._told if told.feasible]
-            errors = np.array([told.value_error for told in seen], np.float64)
+            seen = self._seen()
+            errors = np.array([r.value_error for r in seen], np.float64)
+            errors = np.where(np.isfinite(errors), errors, 0.0)  # unknown: all noise is for the model to learn
             data = Observations(
-                np.array([index_of(told.order) for told in seen]),
-                np.array([told.value for told in seen]),
-                np.where(np.isfinite(errors), errors, 0.0) ** 2,  # unknown: all noise is for the model to learn
+                np.array([index_of(r.order) for r in seen]),
+                np.array([r.value for r in seen]),
+                errors**2 + self._gains_to_come(seen) ** 2,
             )
             self._value = GaussianProcess.fit(self._distance, data)
         return self._value
 
+    def _seen(self) -> list[Trained]:
+        """Results that the value model sees: the feasible ones; with strict the latest of each class."""
+        if self._strict:
+            return list({self._class(r.order): r for r in self._results}.values())
+        return [r for r in self._results if r.feasible]
+
+    def _gains_to_come(self, results: Sequence[Trained]) -> np.ndarray:
+        """(n,) what more training may still add to each value; 0 with reward, where nothing is trained further."""
+        gains = np.array([r.gain for r in results], np.float64)
+        if not self._strict or not len(gains):
+            return np.zeros(len(gains))
+        known = [r.gain for r in self._results if math.isfinite(r.gain)]
+        first = max(0.0, float(np.mean(known))) if known else FIRST_GAIN * np.abs([r.value for r in results])
+        return np.where(np.isfinite(gains), np.maximum(gains, 0.0), first)
+
+    def noise_sd(self) -> float:
+        """Standard deviation between two trainings of the same order, as the value model sees it; 0 if it saw none."""
+        return math.sqrt(self._value_model().hyper.noise_variance) if self._seen() else 0.0
+
     def _feasibility(self) -> np.ndarray:
         """(120,) probability that a training complies."""
+        if self._strict:
+            return np.ones(N_ORDERS)
         if self._margin is None:
             data = Observations(
-                np.array([index_of(told.order) for told in self._told]),
-                np.array([margin(told, self._config.protocol.compliance_threshold) for told in self._told]),
-                np.zeros(len(self._told)),
+                np.array([index_of(r.order) for r in self._results]),
+                np.array([margin(r, self._config.protocol.compliance_threshold) for r in self._results]),
+                np.zeros(len(self._results)),
             )
             self._margin = GaussianProcess.fit(self._distance, data, PRESUMED_MARGIN, scale=1.0)
         mean, sd = self._margin.posterior()
@@ -210,7 +245,7 @@ class Strategy(ABC):
 
     def posterior(self) -> Posterior:
         """Of the value of all 120 orders; NaN as long as nothing feasible is known."""
-        if not any(told.feasible for told in self._told):
+        if not any(r.feasible for r in self._results):
             return Posterior(np.full(N_ORDERS, np.nan), np.full(N_ORDERS, np.nan))
         return self._value_model().posterior()
 
@@ -223,9 +258,9 @@ class Strategy(ABC):
         """
         under_way = np.array([index_of(order) for order in pending], np.int64)
         classes = self._domain()
-        closed = {self._class(told.order) for told in self._told if not told.feasible}
+        closed = {self._class(r.order) for r in self._results if not r.feasible}
         remaining = [c for c in classes if c not in closed]
-        attempts = np.bincount([self._class(told.order) for told in self._told], minlength=self.n_classes)
+        attempts = np.bincount([self._class(r.order) for r in self._results], minlength=self.n_classes)
         if len(remaining) == 1 and attempts[remaining[0]] > 0:
             return None  # nothing to compare it with
         busy = set(self._class_of[under_way].tolist())
@@ -233,7 +268,7 @@ class Strategy(ABC):
         if not waiting:
             return None
         candidates, liked = self._judge(waiting, attempts, under_way)
-        chosen = self._choose(liked, attempts, len(self._told) + len(pending))
+        chosen = self._choose(liked, attempts, len(self._results) + len(pending))
         if chosen is None:
             return None
         best = candidates[chosen]
@@ -252,9 +287,9 @@ class Strategy(ABC):
         orders no order is the centre, so that this alone decides on the first proposal.
         """
         feasibility = self._feasibility()
-        seen = [self._class(told.order) for told in self._told if told.feasible]
+        seen = [self._class(r.order) for r in self._results if r.feasible]
         feasible, repeats = set(seen), len(seen) - len(set(seen))
-        failed = np.array([index_of(told.order) for told in self._told if not told.feasible], np.int64)
+        failed = np.array([index_of(r.order) for r in self._results if not r.feasible], np.int64)
         mean, sd = self._value_model().expecting(np.concatenate([pending, failed]))
         ucb = mean + self._config.gp_beta * sd
         unit = float(np.sqrt(self._value_model().hyper.signal_variance))
@@ -265,7 +300,7 @@ class Strategy(ABC):
             by_feasibility = -round(float(feasibility[arm]), _DIGITS)
             probable = feasibility[arm] >= MIN_FEASIBILITY / (1 + repeats)
             hopeful = c in feasible or (bool(feasible) and probable)
-            settled = c in feasible and sd[arm] <= SETTLED * unit
+            settled = not self._strict and c in feasible and sd[arm] <= SETTLED * unit
             scores = (by_value, by_feasibility) if hopeful else (by_feasibility, by_value)
             return (not hopeful, settled, *scores, int(attempts[c]), *preference(ORDERS[arm]))
 
@@ -298,20 +333,20 @@ class Strategy(ABC):
     def ranking(self) -> list[RankedClass]:
         """The classes that were tried: feasible ones by posterior mean, then the others by what was measured."""
         mean, sd = self.posterior()
-        by_class: dict[int, list[Told]] = {}
-        for told in self._told:
-            by_class.setdefault(self._class(told.order), []).append(told)
+        by_class: dict[int, list[Trained]] = {}
+        for r in self._results:
+            by_class.setdefault(self._class(r.order), []).append(r)
         rows = []
         for c, results in by_class.items():
-            tried = [tuple(told.order) for told in results]
+            tried = [tuple(r.order) for r in results]
             arm = int(self._representatives[c])
-            counted = [told for told in results if told.feasible] or results
+            counted = results[-1:] if self._strict else [r for r in results if r.feasible] or results
             rows.append(
                 RankedClass(
                     order=ORDERS[arm] if ORDERS[arm] in tried else tried[0],
                     mean=float(mean[arm]),
                     sd=float(sd[arm]),
-                    measured=float(np.mean([told.value for told in counted])),
+                    measured=float(np.mean([r.value for r in counted])),
                     attempts=len(results),
                     feasible=counted[0].feasible,
                     members=members_of(ORDERS[arm], self._matters),
@@ -369,10 +404,10 @@ def make_strategy(config: SearchConfig, matters: np.ndarray) -> Strategy:
     return STRATEGIES[config.search](config, matters)
 
 
-def margin(told: Told, threshold: float) -> float:
+def margin(result: Trained, threshold: float) -> float:
     """1 for a feasible result, else from NEAR_MISS down to -1: by how much of the threshold it fell short."""
-    if told.feasible:
+    if result.feasible:
         return 1.0
-    if not told.compliance < threshold:  # NaN: nothing was fixed; more: too little was to judge by
+    if not result.compliance < threshold:  # NaN: nothing was fixed; more: too little was to judge by
         return -1.0
-    return -1.0 + (1.0 + NEAR_MISS) * told.compliance / threshold
+    return -1.0 + (1.0 + NEAR_MISS) * result.compliance / threshold

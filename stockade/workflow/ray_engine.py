@@ -1,9 +1,10 @@
-"""Who trains the workflows on a Ray cluster, or on a Ray of this machine: one Ray task a workflow.
+"""Who trains on a Ray cluster, or on a Ray of this machine: one Ray task per training.
 
-submit(task) -> a streaming task somewhere in the cluster -> UpdateRow ... WorkflowResult -> next_event() on the driver
+submit(task) -> a streaming task in the cluster -> UpdateRow, Saved ... WorkflowResult -> next_event() on the driver
 
 Workers get everything with the call and send everything back: they need the package and nothing else, no shared files.
-Ray repeats nothing by itself; a workflow whose worker or node is lost is handed out again here, a few times.
+Ray repeats nothing by itself; a training whose worker or node is lost is handed out again here, a few times, from its
+last checkpoint.
 """
 
 from __future__ import annotations
@@ -14,59 +15,35 @@ import threading
 import time
 import traceback
 import warnings
-from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import stockade
-from stockade.vector.channel import from_peer, quickly_pickled, to_worker
-from stockade.vector.ray_cluster import Connection, RayConfig, seconds_until
-from stockade.workflow.engine import (
-    MAX_RESTARTS,
-    Event,
-    Failed,
-    Restarted,
-    Trainer,
-    TrainingFailedError,
-    WorkerLostError,
-)
-from stockade.workflow.records import Task, UpdateRow
+from stockade.vector.local.channel import from_peer, quickly_pickled, to_worker
+from stockade.vector.ray.cluster import Connection, RayConfig, seconds_until
+from stockade.workflow.engine import Event, Failed, Flights, Trainer, failure
+from stockade.workflow.records import Task, WorkflowResult
 
 _END_SECONDS = 10.0
 
 
-@dataclass
-class _Training:
-    """A workflow that is handed out.
-
-    Attributes:
-        task: what it is.
-        stream: Ray's generator of references to pickled events.
-        lost: workers that it has lost.
-    """
-
-    task: Task
-    stream: Any
-    lost: int = 0
-
-
 class RayEngine:
-    """Several workflows at once, each as a Ray task with CPUs of its own.
+    """Several trainings at once, each as a Ray task with CPUs of its own.
 
     Attributes:
-        capacity: tasks that may be under way at once. More than the cluster has room for wait until it has.
+        capacity: tasks that may be in flight at once. More than the cluster has room for wait until it has.
     """
 
     def __init__(self, parallel: int, train: Trainer, *, address: str | None = None, num_cpus: float = 1.0) -> None:
         """Connect to a cluster, or start Ray here.
 
         Args:
-            parallel: tasks that may be under way at once.
-            train: what trains a workflow.
+            parallel: tasks that may be in flight at once.
+            train: what trains an order.
             address: of the cluster; None starts a Ray on this machine, unless one is running in this process or the
                 variable RAY_ADDRESS names one.
-            num_cpus: of each workflow; it works with as many threads.
+            num_cpus: of each training; it works with as many threads.
 
         Raises:
             InputError: Ray is not installed, or there is no cluster at the address.
@@ -74,8 +51,8 @@ class RayEngine:
         self.capacity = parallel
         self._threads = max(1, int(num_cpus))
         self._train = to_worker(train)
-        self._running: list[_Training] = []
-        self._arrived: deque[Event] = deque()
+        self._streams: dict[int, Any] = {}  # by number of the training: Ray's generator of references to pickled events
+        self._flights = Flights()
         options = {"num_cpus": num_cpus}
         self._connection = Connection(RayConfig(workers=parallel, address=address, actor_options=options), parallel)
         self._ray = self._connection.ray
@@ -94,7 +71,7 @@ class RayEngine:
         room = sum(int(cpus / num_cpus) for cpus in nodes)
         if room < self.capacity:
             warnings.warn(
-                f"the Ray cluster has room for {room} workflows of {num_cpus:g} CPUs at once (CPUs of its nodes: "
+                f"the Ray cluster has room for {room} trainings of {num_cpus:g} CPUs at once (CPUs of its nodes: "
                 f"{', '.join(f'{cpus:g}' for cpus in nodes)}), the others of --parallel {self.capacity} wait; change "
                 "--num-cpus-per-workflow or --parallel, or add nodes",
                 stacklevel=3,
@@ -102,68 +79,63 @@ class RayEngine:
 
     def submit(self, task: Task) -> None:
         """Begin a training, as soon as the cluster has room."""
-        if len(self._running) == self.capacity:
+        if len(self._streams) == self.capacity:
             raise RuntimeError(f"all {self.capacity} places are taken; wait for a result before the next task")
         task = replace(task, threads=self._threads)
-        self._running.append(_Training(task, self._hand_out(task)))
+        self._flights.begin(task)
+        self._hand_out(task)
 
-    def _hand_out(self, task: Task) -> Any:
-        return self._remote.remote(stockade.__version__, task.number, self._train, to_worker(task))
+    def _hand_out(self, task: Task) -> None:
+        stream = self._remote.remote(stockade.__version__, task.number, self._train, to_worker(task))
+        self._streams[task.number] = stream
 
     def next_event(self, timeout: float | None = None) -> Event | None:
         """What happened next; None if nothing did for `timeout` seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        while not self._arrived:
-            if not self._running:
+        while not self._flights.arrived:
+            if not self._streams:
                 time.sleep(seconds_until(deadline) or 0.0)
                 return None
-            streams = [training.stream for training in self._running]
+            streams = list(self._streams.values())
             ready, _ = self._ray.wait(streams, timeout=seconds_until(deadline))
             if not ready:
                 return None
             ready, _ = self._ray.wait(streams, num_returns=len(streams), timeout=0)  # whatever is there by now
-            for training in [t for t in self._running if any(t.stream is stream for stream in ready)]:
-                self._collect(training)
-        return self._arrived.popleft()
+            for number in [n for n, mine in self._streams.items() if any(mine is stream for stream in ready)]:
+                self._collect(number)
+        return self._flights.arrived.popleft()
 
-    def _collect(self, training: _Training) -> None:
+    def _collect(self, number: int) -> None:
         """Take one event of a training, or the news that there will be none."""
-        errors, number = self._ray.exceptions, training.task.number
+        errors = self._ray.exceptions
         try:
-            event: Event = from_peer(self._ray.get(next(training.stream)))
+            event: Event = from_peer(self._ray.get(next(self._streams[number])))
         except StopIteration:  # cannot be: the last event takes a training off the list
-            self._bury(training, "ended without a result")
-        except errors.RayTaskError as error:  # not of the training, which tells of its own failures
-            self._running.remove(training)
-            hint = f"are stockade[train,ray] {stockade.__version__} and the same Python installed on every node?"
-            self._arrived.append(_failure(number, f"{error}\n{hint}"))
-        except errors.RayError as error:  # of the worker or its node: whatever Ray says of it, the training is gone
-            self._bury(training, f"was lost: {' '.join(str(error).split()).rstrip('.')}")
-        else:
-            if not isinstance(event, UpdateRow):
-                self._running.remove(training)
-            self._arrived.append(event)
-
-    def _bury(self, training: _Training, manner: str) -> None:
-        """A worker is gone: hand its task out again, or give it up."""
-        number = training.task.number
-        training.lost += 1
-        if training.lost > MAX_RESTARTS:
-            self._running.remove(training)
-            message = f"training {number} was given up: its worker {manner}; {MAX_RESTARTS} were lost before it"
-            self._arrived.append(Failed(number, WorkerLostError(message, number)))
+            self._lose(number, "ended without a result")
             return
-        self._arrived.append(Restarted(number, f"its worker {manner}"))
-        training.stream = self._hand_out(training.task)
+        except errors.RayTaskError as error:  # not of the training, which reports its own failures
+            hint = f"are stockade[train,ray] {stockade.__version__} and the same Python installed on every node?"
+            event = failure(number, f"{error}\n{hint}")
+        except errors.RayError as error:  # of the worker or its node: whatever Ray says of it, the training is gone
+            self._lose(number, f"was lost: {' '.join(str(error).split()).rstrip('.')}")
+            return
+        if self._flights.receive(event):
+            del self._streams[number]
+
+    def _lose(self, number: int, manner: str) -> None:
+        """A worker is gone: hand its task out again, or give it up."""
+        del self._streams[number]
+        if (again := self._flights.lose(number, manner)) is not None:
+            self._hand_out(again)
 
     def close(self) -> None:
-        """End all trainings under way, and Ray if it was started here."""
-        running, self._running = self._running, []
-        if running and self._ray.is_initialized():
+        """End all trainings in flight, and Ray if it was started here."""
+        streams, self._streams = list(self._streams.values()), {}
+        if streams and self._ray.is_initialized():
             with contextlib.suppress(self._ray.exceptions.RayError):
-                for training in running:
-                    self._ray.cancel(training.stream, force=True)
-                ends = [training.stream.completed() for training in running]
+                for stream in streams:
+                    self._ray.cancel(stream, force=True)
+                ends = [stream.completed() for stream in streams]
                 self._ray.wait(ends, num_returns=len(ends), timeout=_END_SECONDS)
         self._connection.close()
 
@@ -172,7 +144,7 @@ def _work(version: str, number: int, train: bytes, task: bytes) -> Iterator[byte
     """The Ray task, somewhere in the cluster: trains in a thread and hands the events on as they come."""
     if version != stockade.__version__:
         text = f"this node has stockade {stockade.__version__}, the search is of {version}: install the same on all"
-        yield quickly_pickled(_failure(number, text))
+        yield quickly_pickled(failure(number, text))
         return
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
 
@@ -180,15 +152,11 @@ def _work(version: str, number: int, train: bytes, task: bytes) -> Iterator[byte
         try:
             events.put(from_peer(train)(from_peer(task), events.put))
         except BaseException:
-            events.put(_failure(number, traceback.format_exc()))
+            events.put(failure(number, traceback.format_exc()))
 
     threading.Thread(target=run, name=f"training-{number}", daemon=True).start()
     while True:
         event = events.get()
         yield quickly_pickled(event)
-        if not isinstance(event, UpdateRow):
+        if isinstance(event, WorkflowResult | Failed):
             return
-
-
-def _failure(number: int, text: str) -> Failed:
-    return Failed(number, TrainingFailedError(f"training {number} failed:\n{text.rstrip()}", number))

@@ -1,6 +1,6 @@
 """`stockade search`: from settings to a verdict, through interruptions.
 
-settings -> folder -> training (together.py or separate.py) -> Outcome -> answer (summary.py) -> verdict, table, pictures
+settings -> folder -> training (together.py or separate.py) -> Outcome -> answer (summary.py) -> verdict, pictures
 
 runs/NAME/  config.json  checkpoints/ or state.json  policies/  summary.json  pictures/
 """
@@ -33,6 +33,8 @@ from stockade.workflow.summary import Answer, Outcome, answer
 from stockade.workflow.together import JUDGE_SEED, AllOrders, TogetherTraining
 from stockade.workflow.units import FREE, TYPES, UNITS, Ranking
 
+POLICY = "policies/conditioned.json"
+"""File of the policy for all orders, in the folder of a search."""
 _OF_A_SESSION = ("plots", "json", "engine", "address", "num_cpus_per_workflow")
 """Settings that a resumed search takes from the command line: where and how, not what."""
 
@@ -104,8 +106,8 @@ def _open(config: SearchConfig) -> tuple[SearchConfig, SearchFolder]:
     own = folder.read_config()
     asked = config.total_episodes
     if asked is not None and asked < own.budget:
-        raise SettingError("total_episodes", asked, f"is less than the {own.budget:,} of {folder.path}; a search can be "
-                           "extended, not shortened")  # fmt: skip
+        raise SettingError("total_episodes", asked, f"is less than the {own.budget:,} of {folder.path}: a search can "
+                           "only be extended")  # fmt: skip
     session = {name: getattr(config, name) for name in _OF_A_SESSION}
     if asked is not None and asked > own.budget:
         extended = replace(own, total_episodes=asked)
@@ -163,7 +165,7 @@ def _measure(
     return Outcome(
         training.units, matters, orders, returns[:, :-1], sd, episodes[chosen[:-1]], returns[:, -1], moved[:, -1],
         curves, _why(training), training.seconds(), total=0 if finalists else len(orders),
-        extra=finer(returns, references - 1, config.goal) if finalists else {},
+        policies=(POLICY,) * len(orders), extra=finer(returns, references - 1, config.goal) if finalists else {},
     )  # fmt: skip
 
 
@@ -202,7 +204,7 @@ def _interrupted(folder: SearchFolder, episodes: int, number: int) -> SearchResu
 
 
 def save_policy(folder: Path, training: TogetherTraining, orders: Sequence[Ranking]) -> None:
-    """The policy for all orders as a checkpoint that can be played anywhere; `best` is set by `finish`."""
+    """The policy for all orders as a checkpoint that can be played anywhere."""
     policy, config = training.training.policy, training.config
     arrays = {f"policy.{name}": weights for name, weights in policy.save_weights().items()}
     rest = {
@@ -210,7 +212,7 @@ def save_policy(folder: Path, training: TogetherTraining, orders: Sequence[Ranki
         "constraint": {"units": config.units, "judge": config.judge},
         "orders": {training.units.describe(order): list(order) for order in orders},
     }  # fmt: skip
-    save(folder / "policies" / "conditioned", Checkpoint(arrays, rest))
+    save((folder / POLICY).with_suffix(""), Checkpoint(arrays, rest))
 
 
 # ----------------------------------------------------------------------------------------------------- one at a time

@@ -1,298 +1,222 @@
-"""`stockade search`: a search from its settings to its ranking, through interruptions.
+"""`--train separate` and `--constraint reward`: every order is trained alone, and a strategy chooses which is next.
 
-strategy.propose -> written down -> engine trains -> result and policy written down -> strategy.tell -> propose ...
+strategy.propose -> Runner trains -> strategy.tell -> propose ...; at the end Outcome, for the same verdict as always
 
-runs/NAME/  config.json  state.json  training_log.csv  gp_log.csv  summary.json  policies/
-
-Everything that decides what happens next is in state.json before it happens, and everything else is derived: a search
-that was killed goes on as if nothing had happened.
+With strict an order that is chosen again is trained further from its own last state, so that the budget goes to orders
+that are good or may become so; the agent without an order is trained as long as the order that was trained longest.
+With reward it is trained anew, and only orders that were complied with have a value.
 """
 
 from __future__ import annotations
 
-import json
-import signal
-import sys
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 
-from stockade.cage2.config import WorldConfig
 from stockade.errors import InputError
-from stockade.learn.files import write_durably
-from stockade.learn.train import StopSignals
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.engine import Engine, Event, Failed, Restarted, Trainer, local_engine
-from stockade.workflow.logs import TrainingLog, write_gp_log
-from stockade.workflow.orders import ALL_MATTER, UNIT_TYPES, Order, kendall, restricted, types_red_can_hold
-from stockade.workflow.progress import Progress, make_progress
+from stockade.workflow.engine import Trainer
+from stockade.workflow.orders import ALL_MATTER, ORDERS, UNIT_TYPES, Order, kendall, restricted, types_red_can_hold
 from stockade.workflow.proposals import Proposal, make_strategy
-from stockade.workflow.records import Task, UpdateRow, WorkflowResult
-from stockade.workflow.store import Proposed, SearchFolder, State
-from stockade.workflow.summary import label, ranking_table, standings, summary_of
-from stockade.workflow.training import train_workflow
-
-_LISTEN_SECONDS = 0.2
-"""How long to wait for an event before looking whether a signal came."""
-
-_OF_A_SITTING = ("plots", "json", "engine", "address", "num_cpus_per_workflow")
-"""Settings that a resumed search takes from the command line: where and how, not what."""
-
-Draw = Callable[[Path], list[Path]]
-"""Draws the pictures of a search, given its folder; the files. Raises InputError if it cannot."""
+from stockade.workflow.records import WorkflowResult
+from stockade.workflow.runner import Runner
+from stockade.workflow.store import Proposed, SearchFolder
+from stockade.workflow.summary import Outcome
+from stockade.workflow.training import judged_returns, train_workflow
+from stockade.workflow.units import FREE, TYPES
 
 
-def search(
-    config: SearchConfig, train: Trainer = train_workflow, draw: Draw | None = None,
-    make_engine: Callable[[int, Trainer], Engine] | None = None,
-) -> int:  # fmt: skip
-    """Begin a search or go on with one; the exit code.
+class SeparateSession:
+    """A search with separate trainings, from where it stands to its end, or to a signal.
 
     Args:
-        config: settings; with `resume` they are those of the search that is gone on with.
-        train: trains one workflow.
-        draw: draws the pictures at the end; this layer knows nothing of pictures.
-        make_engine: makes what trains so many workflows at once; None for what `config.engine` names.
-    """
-    if config.json is not None and not config.json.absolute().parent.is_dir():
-        raise InputError(f"--json {config.json}: there is no folder {config.json.parent}")
-    folder = None
-    if config.resume is None:
-        _check_budget(config)
-    else:
-        folder = SearchFolder.find(config.resume, config.runs)
-        config = replace(folder.read_config(), **{name: getattr(config, name) for name in _OF_A_SITTING})
-    engine = (make_engine or _engine_maker(config))(config.parallel, train)  # before the folder: it may be refused
-    try:
-        folder = folder or SearchFolder.create(config)
-        sitting = _Sitting(config, folder, engine)
-        stopped = sitting.play()
-    finally:
-        engine.close()
-    if stopped is not None:
-        done = f"{len(sitting.results)} trainings, {sitting.used} episodes"
-        print(f"stopped by {signal.Signals(stopped).name} after {done}; go on with: stockade search --resume "
-              f"{folder.path}", file=sys.stderr)  # fmt: skip
-        return 128 + stopped
-    sitting.report(draw if config.plots else None)
-    return 0
-
-
-def _engine_maker(config: SearchConfig) -> Callable[[int, Trainer], Engine]:
-    if config.engine == "local":
-        return local_engine
-    from stockade.workflow.ray_engine import RayEngine
-
-    return partial(RayEngine, address=config.address, num_cpus=config.num_cpus_per_workflow)
-
-
-class _Sitting:
-    """One sitting of a search: from where it stands to its end, or to a signal.
+        config: of the search.
+        folder: of it, new or to be continued; a larger budget than before extends it.
+        train: what trains an order.
 
     Attributes:
-        results: by number, in the order in which they came; without weights.
+        runner: the trainings so far. strategy: what chooses.
         ended: why the search is over, once it is.
     """
 
-    def __init__(self, config: SearchConfig, folder: SearchFolder, engine: Engine) -> None:
-        self.config, self.folder, self.engine = config, folder, engine
-        state = folder.read_state()
-        red = WorldConfig(red=config.red).red
-        matters = types_red_can_hold(red, config.rules, config.horizon) if config.classes else ALL_MATTER
-        self.strategy = make_strategy(config, matters)
-        self.results: dict[int, WorkflowResult] = {}
+    def __init__(self, config: SearchConfig, folder: SearchFolder, train: Trainer = train_workflow) -> None:
+        if allowance(config, used=0, reserved=0, first=True) == 0:
+            raise InputError(f"a single update of {config.ppo.update_steps} steps plays more episodes than "
+                             f"--max-episodes {config.task_episodes} and --total-episodes {config.budget} allow; take "
+                             "fewer --update-steps or --n-envs")  # fmt: skip
+        self.config, self.folder = config, folder
+        matters = ~ALL_MATTER
+        for red in config.reds:
+            matters = matters | types_red_can_hold(red, config.rules, config.horizon)
+        self.strategy = make_strategy(config, matters if config.classes else ALL_MATTER)
+        self.runner = Runner(config, folder, config.budget, train)
         self.ended: str | None = None
-        self._nothing_more: str | None = None
-        self._proposals = {p.number: p for p in state.proposals}
-        self._unsaved: dict[int, WorkflowResult] = {}
-        self._before, self._begin = state.seconds, time.monotonic()
-        self._remarks: list[str] = []
-        for result in state.results:
+        for result in self.runner.results.values():
             self._learn(result)
-        self._interrupted = [p for p in state.proposals if p.number not in self.results]
-        self._under_way: set[int] = set()
-        self._log = TrainingLog(folder.path / "training_log.csv", self.results)
-        self._progress: Progress = make_progress(config.budget, self.used)
+        self._set_rows()
 
     @property
-    def used(self) -> int:
-        """Episodes of the trainings that are over."""
-        return sum(result.episodes for result in self.results.values())
+    def results(self) -> dict[int, WorkflowResult]:
+        """By number, in the order in which they came, without arrays."""
+        return self.runner.results
 
-    def play(self) -> int | None:
+    def run(self) -> int | None:
         """Search; the signal that ended it, if one did."""
-        if self._proposals:
-            self._progress.say(f"going on with {self.folder.path}: {len(self.results)} trainings are done, "
-                               f"{len(self._interrupted)} begin again")  # fmt: skip
-        self._say_new()
-        try:
-            with StopSignals() as stop:
-                while stop.received is None:
-                    while len(self._under_way) < self.engine.capacity and (proposed := self._next()) is not None:
-                        self._submit(proposed)
-                    if not self._under_way:
-                        self.ended = self._nothing_more
-                        break
-                    event = self.engine.next_event(_LISTEN_SECONDS)
-                    if event is not None:
-                        self._take(event)
-                    self._progress.tick()
-                self._save()
-        finally:
-            self._progress.close()
-            self._log.close()
-        return stop.received if self.ended is None else None
+        return self.runner.run(self._propose, self._learn_and_say)
 
-    # ----------------------------------------------------------------------------------------------------- handing out
-    def _next(self) -> Proposed | None:
-        """What to train next: first what was interrupted, then what is proposed; None if nothing is for now."""
-        if self._interrupted:
-            return self._interrupted.pop(0)
-        config = self.config
-        unfinished = [p for p in self._proposals.values() if p.number not in self.results]
-        number = len(self._proposals)
-        if number == config.n_workflows:
-            self._nothing_more = f"all {number} trainings are done"
+    def _set_rows(self) -> None:
+        matters = self.strategy.matters
+        kept = list(dict.fromkeys(restricted(order, matters) for order in ORDERS))
+        rows: dict[Order, int] = {order: k for k, order in enumerate(kept)}
+        labels = [TYPES.describe(order or ORDERS[0], matters) for order in kept] + ["no order"] * self._strict
+        self.runner.set_rows(labels, lambda p: rows[restricted(p.order, matters)] if p.order else len(kept))
+
+    @property
+    def _strict(self) -> bool:
+        return self.config.constraint == "strict"
+
+    # --------------------------------------------------------------------------------------------------- what is next
+    def _propose(self) -> Proposed | None:
+        config, runner = self.config, self.runner
+        number, unfinished = len(runner.proposals), runner.unfinished
+        if sum(p.order != FREE for p in runner.proposals.values()) == config.n_workflows:
+            self.ended = f"all {config.n_workflows} trainings are done"
             return None
-        episodes = allowance(config, self.used, sum(p.episodes for p in unfinished), first=number == 0)
+        episodes = allowance(config, runner.used, sum(p.episodes for p in unfinished), first=number == 0)
         if episodes == 0:
-            self._nothing_more = "the rest of the budget is too small for another training"
+            self.ended = "the rest of the budget is too small for another training"
             return None
-        proposal = self.strategy.propose([p.order for p in unfinished])
+        if self._strict and self._free_is_behind():
+            return self._proposed(number, FREE, episodes, None)
+        proposal = self.strategy.propose([p.order for p in unfinished if p.order != FREE])
         if proposal is None:
-            self._nothing_more = "there is nothing left to try"
+            self.ended = "there is nothing left to try"
             return None
-        inherit = parent_of(proposal.order, config.protocol.inherit, self.results, self.strategy.matters)
-        proposed = Proposed(
-            number, proposal.order, seed_of(config.seed, number), episodes, inherit,
-            proposal.ucb, proposal.mean, proposal.sd, proposal.feasibility, self._top(proposal),
-        )  # fmt: skip
-        self._proposals[number] = proposed
-        self._save()
-        return proposed
+        return self._proposed(number, proposal.order, episodes, proposal)
+
+    def _free_is_behind(self) -> bool:
+        """Whether the agent without an order was trained less often than some order, and is not in flight."""
+        orders = [p.order for p in self.runner.proposals.values()]
+        in_flight = any(p.order == FREE for p in self.runner.unfinished)
+        return not in_flight and orders.count(FREE) < max((orders.count(o) for o in orders if o != FREE), default=0)
+
+    def _proposed(self, number: int, order: Order, episodes: int, proposal: Proposal | None) -> Proposed:
+        config, results = self.config, self.results
+        if self._strict:
+            inherit = next((n for n, r in reversed(results.items()) if r.order == order), None)
+            first = number if inherit is None else min(n for n, r in results.items() if r.order == order)
+        else:
+            inherit, first = parent_of(order, config.protocol.inherit, results, self.strategy.matters), number
+        seed = seed_of(config.seed, first)
+        if proposal is None:
+            return Proposed(number, order, seed, episodes, inherit)
+        thoughts = proposal.ucb, proposal.mean, proposal.sd, proposal.feasibility
+        return Proposed(number, order, seed, episodes, inherit, *thoughts, self._top(proposal))
 
     def _top(self, proposal: Proposal) -> str:
         return "; ".join(
-            f"{label(c.order, self.strategy.matters)} ucb {c.ucb:.2f} mean {c.mean:.2f} sd {c.sd:.2f} "
+            f"{TYPES.describe(c.order, self.strategy.matters)} ucb {c.ucb:.2f} mean {c.mean:.2f} sd {c.sd:.2f} "
             f"feasible {c.feasibility:.2f}"
             for c in proposal.top
         )
 
-    def _submit(self, proposed: Proposed) -> None:
-        weights, note = None, "new weights"
-        if proposed.inherit is not None:
-            parent = proposed.inherit
-            if parent in self._unsaved:
-                weights = self._unsaved[parent].weights
-            else:
-                weights = self.folder.load_weights(parent, self.results[parent].order)
-            note = f"from {parent}"
-        self.engine.submit(
-            Task(proposed.number, proposed.order, self.config, proposed.seed, proposed.episodes, weights)
-        )
-        self._under_way.add(proposed.number)
-        self._progress.begin(proposed.number, label(proposed.order, self.strategy.matters), note)
+    def _learn(self, result: WorkflowResult) -> np.ndarray:
+        """Tell the strategy; (5,) bool: types that red held unexpectedly, which count from now on."""
+        new: np.ndarray = np.array(result.held) & ~self.strategy.matters
+        if new.any():
+            self.strategy.set_matters(self.strategy.matters | new)
+        if result.order != FREE:
+            self.strategy.tell(result)
+        return new
 
-    # ------------------------------------------------------------------------------------------------------- taking in
-    def _take(self, event: Event) -> None:
-        number = event.number
-        if isinstance(event, UpdateRow):
-            self._kept("training_log.csv", lambda: self._log.write(event, self._proposals[number].order))
-            self._progress.update(event, self._log.total_episodes)
-        elif isinstance(event, Restarted):
-            self._kept("training_log.csv", lambda: self._log.forget(number))
-            self._progress.restart(number, event.reason, self._log.total_episodes)
-        elif isinstance(event, Failed):
-            event.error.add_note(f"What is finished is kept: go on with stockade search --resume {self.folder.path}")
-            raise event.error
-        else:
-            self._finish(event)
-
-    def _finish(self, result: WorkflowResult) -> None:
-        allowed = self._proposals[result.number].episodes
-        if result.episodes > allowed:
-            raise RuntimeError(f"training {result.number} played {result.episodes} episodes instead of {allowed}")
-        self._under_way.remove(result.number)
-        self._unsaved[result.number] = result
-        self._learn(replace(result, weights={}, architecture={}))
-        self._save()
-        self._progress.finish(result, self._log.total_episodes)
-        self._say_new()
-
-    def _learn(self, result: WorkflowResult) -> None:
-        """Tell the strategy; also if red held a type that nobody thought it could."""
-        self.results[result.number] = result
-        new = np.array(result.held) & ~self.strategy.matters
+    def _learn_and_say(self, result: WorkflowResult) -> None:
+        new = self._learn(result)
         if new.any():
             names = ", ".join(UNIT_TYPES[unit] for unit in np.flatnonzero(new))
-            self._remarks.append(f"in training {result.number} red held what it was not thought to: {names}. Orders "
-                                 "that differ there count as different from now on.")  # fmt: skip
-            self.strategy.set_matters(self.strategy.matters | new)
-        self.strategy.tell(result)
+            self.runner.say(f"in training {result.number} red held what it was not thought to: {names}. Orders that "
+                            "differ there count as different from now on.")  # fmt: skip
+            self._set_rows()
 
-    def _say_new(self) -> None:
-        for remark in self._remarks:
-            self._progress.say(remark)
-        self._remarks.clear()
+    # ----------------------------------------------------------------------------------------------------- at the end
+    def outcome(self) -> Outcome:
+        """What was measured, for the verdict: greedy episodes on common seeds; with reward the last of training."""
+        rows = self._best_of_each_class()
+        trained = [self.folder.load_policy(r.number, r.order) for r in rows]
+        free = next((r for r in reversed(self.results.values()) if r.order == FREE), None)
+        free_returns = free_sd = None
+        if self._strict:
+            played = [(r.order, weights) for r, (weights, _) in zip(rows, trained, strict=True)]
+            if free is not None:
+                played.append((FREE, self.folder.load_policy(free.number, FREE)[0]))
+            returns = judged_returns(self.config, played)
+            if free is not None:
+                returns, free_returns = returns[:, :-1], returns[:, -1]
+                free_sd = self._training_sd(free)
+        else:
+            episodes = min(found.shape[1] for _, found in trained)
+            returns = np.stack([found[:, :episodes] for _, found in trained], axis=1)
+        orders = tuple(r.order for r in rows)
+        return Outcome(
+            TYPES, self.strategy.matters, orders, returns, np.stack([self._training_sd(r) for r in rows], axis=1),
+            np.array([sum(other.episodes for other in self._same_class(r)) for r in rows]), free_returns, free_sd,
+            policies=tuple(f"policies/{self.folder.policy_path(r.number, r.order).name}.json" for r in rows),
+            curves=self._curves([*orders, *([] if free is None else [FREE])]),
+            ended=f"{self.runner.used:,} episodes; {self.ended}", seconds=self.runner.seconds(),
+            compliance=None if self._strict else np.nan_to_num(np.array([r.compliance for r in rows])),
+            total=self.strategy.n_classes, extra={"trainings": [_described(r) for r in self.results.values()]},
+        )  # fmt: skip
 
-    # -------------------------------------------------------------------------------------------------------- on disk
-    def _save(self) -> None:
-        """All that is known; if the disk is full, what was there before is intact and the next time tries again."""
-        self._kept("the state of the search", self._save_all)
+    def _same_class(self, result: WorkflowResult) -> list[WorkflowResult]:
+        """All trainings of its class of equal orders, in the order in which they came."""
+        matters = self.strategy.matters
+        mine = restricted(result.order, matters)
+        others = [r for r in self.results.values() if (r.order == FREE) == (result.order == FREE)]
+        return [r for r in others if restricted(r.order, matters) == mine]
 
-    def _kept(self, what: str, write: Callable[[], None]) -> None:
-        try:
-            write()
-        except OSError as error:
-            self._progress.say(f"warning: {what} could not be written, the search goes on: {error}")
+    def _best_of_each_class(self) -> list[WorkflowResult]:
+        """The training that a class is judged by: with strict its latest; with reward the best that complied."""
+        found = [r for r in self.results.values() if r.order != FREE]
+        if any(r.feasible for r in found):
+            found = [r for r in found if r.feasible]
+        by_class: dict[Order, WorkflowResult] = {}
+        for r in found:
+            kept = restricted(r.order, self.strategy.matters)
+            if kept not in by_class or self._strict or r.value > by_class[kept].value:
+                by_class[kept] = r
+        return list(by_class.values())
 
-    def _save_all(self) -> None:
-        for number, result in list(self._unsaved.items()):
-            self.folder.save_policy(result, self.config)
-            del self._unsaved[number]
-        self._log.sync()
-        self.folder.write_state(State(tuple(self._proposals.values()), tuple(self.results.values()), self._seconds()))
-        write_gp_log(self.folder.path / "gp_log.csv", self._proposals.values(), self.results)
-        content = json.dumps(self._summary(), indent=1, allow_nan=False) + "\n"
-        write_durably(self.folder.path / "summary.json", content.encode())
+    def _training_sd(self, result: WorkflowResult) -> np.ndarray:
+        """(attackers,) how much the last values of its class differ, or if there is one only, what is usual."""
+        values = np.array([r.by_attacker for r in self._same_class(result)])[-3:]
+        if len(values) > 1:
+            sd: np.ndarray = values.std(axis=0, ddof=1)
+            return sd
+        return np.full(len(self.config.reds), self.strategy.noise_sd())
 
-    def _seconds(self) -> float:
-        return self._before + time.monotonic() - self._begin
-
-    def _summary(self) -> dict[str, object]:
-        paths = {n: self.folder.policy_path(n, r.order).relative_to(self.folder.path) for n, r in self.results.items()}
-        return summary_of(self.config, self.strategy, list(self.results.values()),
-                          {n: f"{path}.json" for n, path in paths.items()}, self.ended, self._seconds())  # fmt: skip
-
-    # ------------------------------------------------------------------------------------------------------ at the end
-    def report(self, draw: Draw | None) -> None:
-        """Print the ranking and where everything is."""
-        rows = standings(self.strategy, list(self.results.values()))
-        print(f"\n{ranking_table(rows, self.strategy.matters)}\n")
-        print(f"{len(self.results)} trainings, {self.used:,} of {self.config.budget:,} episodes, "
-              f"{self._seconds():.0f} s; {self.ended}.")  # fmt: skip
-        if not any(row.feasible for row in rows):
-            print("No order was complied with: raise --max-episodes or --alignment-lambda, or lower "
-                  "--compliance-threshold.")  # fmt: skip
-        if self.config.json is not None:
-            write_durably(self.config.json, (self.folder.path / "summary.json").read_bytes())
-        print(f"tables, policies: {self.folder.path}")
-        if draw is not None:
-            try:
-                print(f"pictures: {', '.join(str(path) for path in draw(self.folder.path))}")
-            except InputError as error:
-                print(f"pictures: none; {error}")
+    def _curves(self, orders: list[Order]) -> dict[str, Any]:
+        """The latest value of every order after each training; NaN before its first."""
+        matters = self.strategy.matters
+        column = {(o == FREE, restricted(o, matters)): k for k, o in enumerate(orders)}
+        values = np.full((len(self.config.reds), len(orders)), np.nan)
+        episodes, curve, used = [], [], 0
+        for r in self.results.values():
+            used += r.episodes
+            k = column.get((r.order == FREE, restricted(r.order, matters)))
+            if k is not None:
+                values[:, k] = r.by_attacker
+                episodes.append(used)
+                curve.append(values.tolist())
+        return {"episodes": episodes, "values": curve}
 
 
-def _check_budget(config: SearchConfig) -> None:
-    if allowance(config, used=0, reserved=0, first=True) == 0:
-        raise InputError(f"a single update of {config.ppo.update_steps} steps plays more episodes than --max-episodes "
-                         f"{config.task_episodes} and --total-episodes {config.budget} allow; take fewer "
-                         "--update-steps or --n-envs")  # fmt: skip
+def _described(result: WorkflowResult) -> dict[str, Any]:
+    """A training for summary.json."""
+    content = asdict(result)
+    for name in ("weights", "architecture", "returns", "state"):
+        del content[name]
+    return {**content, "order": TYPES.describe(result.order), "held": dict(zip(UNIT_TYPES, result.held, strict=True))}
 
 
 def seed_of(seed: int, number: int) -> int:
@@ -306,13 +230,14 @@ def allowance(config: SearchConfig, used: int, reserved: int, first: bool) -> in
     Args:
         config: of the search.
         used: by trainings that are over.
-        reserved: what those under way may still use, with what they have used.
+        reserved: what those in flight may still use, with what they have used.
         first: nothing was trained yet, so that even a short training is better than none.
     """
     left = config.budget - used - reserved
     episodes = whole_updates(config, min(config.task_episodes, left))
     most = whole_updates(config, config.task_episodes)
-    least = most if config.protocol.fixed_episodes else min(config.protocol.min_episodes, most)
+    shorter = config.constraint == "reward" and not config.protocol.fixed_episodes
+    least = min(config.protocol.min_episodes, most) if shorter else most
     return episodes if first or episodes >= least else 0
 
 
@@ -333,7 +258,7 @@ def parent_of(order: Order, inherit: str, results: Mapping[int, WorkflowResult],
 
     Args:
         order: of the other one.
-        inherit: as in SearchConfig.
+        inherit: as in RewardProtocol.
         results: that are there, in the order in which they came.
         matters: types of which the place in an order counts.
     """

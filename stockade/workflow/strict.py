@@ -4,8 +4,8 @@ actions -> forbidden fixes become Sleep (a lost step) -> world -> observation an
 
 A fix (Remove or Restore) of a host is forbidden while red holds a host that stands earlier in the order. Who says what
 red holds: the `truth`, or `observed`, what blue's own observation calls compromised (user or privileged). While nothing
-is held, every fix is allowed. After a forbidden fix the agent sees what it would see had it chosen Sleep, its own history
-included; nothing tells it of the refusal.
+is held, every fix is allowed. After a forbidden fix the agent sees what it would see had it chosen Sleep, its own
+history included; nothing tells it of the refusal.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from stockade.cage2.actions import SLEEP
+from stockade.cage2.jit import cached
 from stockade.cage2.scenario import FOOTHOLD, N_HOSTS
 from stockade.learn.mixture import restore_worlds, save_worlds
-from stockade.workflow.compliance import FIXED_HOST, NOT_A_FIX, entry_point
+from stockade.workflow.compliance import FIXED_HOST, NOT_A_FIX
 
 Judge = Literal["truth", "observed"]
+_entry_point = cached("cage2/actions.py", "cage2/scenario.py", "workflow/compliance.py", "workflow/strict.py")
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Played:
         return cls(*(np.concatenate([e, *(getattr(p, n) for p in parts)]) for n, e in zip(names, none, strict=True)))
 
 
-@entry_point
+@_entry_point
 def _refuse(
     held: Any, actions: Any, dead: Any, order: Any, places: Any, allowed: Any, fixes: Any, refused: Any
 ) -> None:
@@ -65,6 +67,24 @@ def _refuse(
                 allowed[i] = SLEEP
                 refused[i] += 1
                 break
+
+
+def compromised(observations: np.ndarray) -> np.ndarray:
+    """(n, 13), above 0 for hosts that blue's observations (n, 52 or more) call compromised: user or privileged."""
+    return observations[:, 3:52:4]
+
+
+def allowed_actions(held: np.ndarray, actions: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """(n,) the actions that an order lets through: forbidden fixes are Sleep.
+
+    Args:
+        held: (n, 13), above 0 for hosts that are held. actions: (n,) int64. places: (13,) int8 of the order.
+    """
+    n = len(actions)
+    out, counts = np.empty(n, np.int64), np.zeros((2, n), np.int64)
+    never, first = np.zeros(n, np.bool_), np.zeros(n, np.int64)
+    _refuse(held, actions, never, first, places[None], out, counts[0], counts[1])
+    return out
 
 
 class StrictVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
@@ -115,7 +135,7 @@ class StrictVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Step all; the observation is overwritten by the next step."""
-        held = self.envs.true_state().red_access if self.judge == "truth" else self._seen[:, 3:52:4]
+        held = self.envs.true_state().red_access if self.judge == "truth" else compromised(self._seen)
         _refuse(held, actions, self._dead, self.order, self.places, self._allowed, self._fixes, self._refused)
         obs, rewards, terminated, truncated, info = self.envs.step(self._allowed)
         if self._dead.any():  # these have just begun a new episode

@@ -34,6 +34,7 @@ class Outcome:
         curves: {"episodes": [...], "values": [(attackers, C) ...]}: values over training; also "orders", the C names,
             if these are not the K orders and, if it was measured, the agent without an order.
         ended: why the training is over. seconds: that it took.
+        policies: (K,) file of each order's policy, relative to the folder of the search.
         compliance: (K,) share of fixes that complied; None where it is 1 by construction.
         total: number of classes of orders that there are; 0 if they are too many to count.
         extra: more for summary.json.
@@ -53,6 +54,7 @@ class Outcome:
     compliance: np.ndarray | None = None
     total: int = 0
     extra: dict[str, Any] = field(default_factory=dict)
+    policies: tuple[str, ...] = ()
 
     def labels(self) -> list[str]:
         """The orders for people: only units that matter."""
@@ -101,7 +103,7 @@ def answer(config: SearchConfig, outcome: Outcome) -> Answer:
         lines.insert(0, f"The best order of single hosts against the best of types: {compared}.")
     labels = outcome.labels()
     return Answer(verdicts, tuple(lines), _table(config, outcome, verdict), {
-        "stockade": stockade.__version__,
+        "stockade": stockade.__version__, "format": 2,
         "verdict": "\n".join(lines),
         "best": list(verdict.best),
         "margin": verdict.margin,
@@ -113,6 +115,7 @@ def answer(config: SearchConfig, outcome: Outcome) -> Answer:
                 "p_best": p.p_best, "p_equal": p.p_equal, "status": p.status, "measured": p.measured,
                 "episodes": int(outcome.episodes[k]),
                 "by_attacker": {red: asdict(e) for red, e in zip(config.reds, p.by_attacker, strict=True)},
+                "policy": outcome.policies[k] if outcome.policies else None, "ranking": outcome.orders[k],
                 "compliance": 1.0 if outcome.compliance is None else float(outcome.compliance[k]),
             }
             for k, p in _ranked(verdict)
@@ -141,7 +144,8 @@ def _equal_orders(order: Ranking, outcome: Outcome) -> list[str]:
     """All orders of its class, itself included; of single hosts they are too many to list."""
     if outcome.units.kind == "hosts":
         return []
-    return [describe(other) for other in members_of(order, outcome.matters)]
+    units = [element for element in order if isinstance(element, int)]  # all of them: orders of types have no groups
+    return [describe(other) for other in members_of(units, outcome.matters)]
 
 
 def _table(config: SearchConfig, outcome: Outcome, verdict: Verdict) -> Table:

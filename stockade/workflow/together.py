@@ -65,7 +65,9 @@ class Plan(Protocol):
         orders: to begin with; FREE among them is the agent without an order.
     """
 
-    orders: Sequence[Ranking]
+    @property
+    def orders(self) -> Sequence[Ranking]:
+        """To begin with."""
 
     def round(self, training: ConditionedTraining, curves: Curves) -> np.ndarray:
         """Measure, set the shares of what is trained next, and give (attackers, ...) values for the curves."""
@@ -129,7 +131,7 @@ class TogetherTraining:
 
     # --------------------------------------------------------------------------------------------------------- rounds
     def run(self, should_stop: Callable[[], bool], show: Callable[[TogetherTraining], None]) -> bool:
-        """Train to the end; False if `should_stop` said so before. `show` is called after every iteration and round."""
+        """Train to the end; False if `should_stop` said so before. `show` is called after every iteration."""
         while self.training.episodes + self._largest() <= self.last_goal:
             if should_stop():
                 self.save()
@@ -167,7 +169,7 @@ class TogetherTraining:
         return self.last_goal < self.budget
 
     def training_sd(self) -> np.ndarray:
-        """(attackers, orders) how much a value still moved from round to round at the end: what is left of training noise.
+        """(attackers, orders) how much a value still moved from round to round at the end: the training noise left.
 
         The rounds play the same seeds, so that most of the difference between two of them is the policy's.
         """
@@ -188,8 +190,8 @@ class TogetherTraining:
         if self._checkpoints is None or self._saved == self.training.learner.iteration:
             return
         arrays, rest = self.training.state()
-        rest |= {"curves": self.curves.to_json(), "goal": self.last_goal, "budget": self.budget, "seconds": self.seconds(),
-                 "plan": self.plan.state()}  # fmt: skip
+        rest |= {"curves": self.curves.to_json(), "goal": self.last_goal, "budget": self.budget,
+                 "seconds": self.seconds(), "plan": self.plan.state()}  # fmt: skip
         checkpoint = Checkpoint({**arrays, "counts": self._counts.copy()}, rest)
         if self._checkpoints.save(self.training.learner.iteration, checkpoint, is_best=False):
             self._saved = self.training.learner.iteration

@@ -1,224 +1,197 @@
-"""Train one workflow: collect episodes -> measure the policy that played them -> stop with it, or improve it.
+"""Train one order alone, in a thread, a process or on a cluster: updates, checkpoints now and then, the result.
 
-Compliance is asked before the update, of the episodes that the present policy has just played: what passes the
-threshold is the policy that is kept. An update plays whole episodes (unless --update-steps says otherwise), so that
-none is cut by a change of policy and episodes are counted exactly.
+task -> RewardTraining or StrictTraining -> UpdateRow, Saved ... -> WorkflowResult
+
+A training that was interrupted continues from its last checkpoint, bit for bit. A strict training may also continue an
+earlier one of the same order: from its weights, Adam's moments and environments, with the schedules as far along as if
+all episodes had been planned from the start.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
 import numpy as np
 
-import stockade
-from stockade.learn.policy import Policy
-from stockade.learn.ppo import PPO
-from stockade.workflow.aligned import AlignedVectorEnv, Episodes
-from stockade.workflow.compliance import FixCounts
+from stockade.cores import available_cores
+from stockade.learn.checkpoint import Checkpoint
+from stockade.workflow.conditioned import ConditionedTraining
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.orders import Order
-from stockade.workflow.records import StopReason, Task, UpdateRow, WorkflowResult
+from stockade.workflow.orders import UNIT_TYPES, Order
+from stockade.workflow.records import FixStatistics, Saved, StopReason, Task, UpdateRow, WorkflowResult
+from stockade.workflow.reward_training import RewardTraining, standard_error
+from stockade.workflow.together import JUDGE_SEED, VALIDATION_SEED
+from stockade.workflow.units import UNITS
 
-GAIN = 0.01
-"""Less than this is no gain of compliance."""
-VALUE_EPISODES = 3
-"""Of each environment, that the value of a workflow is the mean of."""
+CHECKPOINT_UPDATES = 10
+"""Updates between two checkpoints of a training: what a kill repeats at most."""
+VALUE_EPISODES = 1000
+"""Greedy episodes against each attacker that the value of a strict training rests on, with the same seeds for all."""
 
 
 class Interrupted(Exception):
     """The training was asked to stop before its end."""
 
 
+class Training(Protocol):
+    """One training, from update to update."""
+
+    @property
+    def stopped(self) -> StopReason | None:
+        """Why it is over; None as long as it is not."""
+
+    @property
+    def updates(self) -> int:
+        """Made so far."""
+
+    def update(self) -> UpdateRow:
+        """Make one."""
+
+    def result(self, seconds: float) -> WorkflowResult:
+        """Once it is over."""
+
+    def state(self) -> Checkpoint:
+        """Everything that the rest of the training depends on."""
+
+    def close(self) -> None:
+        """End threads and environments."""
+
+
 def train_workflow(
-    task: Task, report: Callable[[UpdateRow], None], should_stop: Callable[[], bool] = lambda: False
+    task: Task, report: Callable[[UpdateRow | Saved], None], should_stop: Callable[[], bool] = lambda: False
 ) -> WorkflowResult:
-    """Train until a stop rule says so.
+    """Train to the end.
 
     Args:
         task: what to train.
-        report: is called with each update.
+        report: is called with each update and each checkpoint.
         should_stop: is asked before each update.
 
     Raises:
-        Interrupted: `should_stop` said yes.
+        Interrupted: `should_stop` said yes; a last checkpoint was reported.
     """
     begin = time.perf_counter()
-    config = task.config
-    learner, envs = _make_learner(task)
-    last = LastEpisodes(config.n_envs)
-    rule = StopRule(config, task.episodes)
-    schedule = task.episodes if config.protocol.fixed_episodes else max(config.protocol.min_episodes, config.n_envs)
-    held = [False] * 5
-    stopped: StopReason | None = None
+    training: Training = (RewardTraining if task.config.constraint == "reward" else StrictTraining)(task)
+    saved = training.updates
     try:
-        while stopped is None:
+        while training.stopped is None:
             if should_stop():
+                if training.updates > saved:
+                    report(Saved(task.number, training.updates, training.state()))
                 raise Interrupted
-            clock = time.perf_counter()
-            iteration = learner.collect()
-            collected = time.perf_counter() - clock
-            episodes, counts = _taken(envs)
-            last.add(episodes)
-            held = [a or b for a, b in zip(held, counts.types_held(), strict=True)]
-            measured = measure(episodes, config.protocol.no_fix_compliance)
-            stopped = rule.decide(learner.episodes, measured)
-            if stopped is None:
-                learner.improve(iteration, min(1.0, learner.episodes / schedule))
-            updated = time.perf_counter() - clock - collected if stopped is None else 0.0
-            report(UpdateRow(task.number, rule.updates, learner.episodes, *measured, collected, updated))
-        returns = last.returns()
-        policy = learner.policy
-        if config.judged_episodes:
-            episodes, counts = play_greedily(policy, config, task.order, config.judged_episodes, task.seed)
-            returns, measured = episodes.env_return, measure(episodes, config.protocol.no_fix_compliance)
-        return WorkflowResult(
-            task.number, task.order, float(returns.mean()), standard_error(returns), len(returns),
-            measured.compliance, measured.fixes, measured.no_fix, rule.complies(measured), learner.episodes,
-            rule.updates, stopped, tuple(held), counts.statistics(), policy.save_weights(),
-            policy.architecture.to_json(), time.perf_counter() - begin,
-        )  # fmt: skip
+            report(training.update())
+            if training.stopped is None and training.updates - saved >= CHECKPOINT_UPDATES:
+                saved = training.updates
+                report(Saved(task.number, saved, training.state()))
+        return training.result(time.perf_counter() - begin)
     finally:
-        learner.close()
+        training.close()
 
 
-def _make_learner(task: Task) -> tuple[PPO, list[AlignedVectorEnv]]:
-    config = task.config
-    settings = replace(config.ppo, threads=task.threads)
-    lanes = min(settings.shards, config.n_envs)
-    ends = [config.n_envs * k // lanes for k in range(lanes + 1)]
-    envs = [make_aligned(config, task.order, end - first) for first, end in itertools.pairwise(ends)]
-    learner = PPO(envs, settings, task.seed, horizon_is_end=config.obs == "memory")
-    if task.weights is not None:
-        learner.policy.load_weights(task.weights)
-    return learner, envs
-
-
-def make_aligned(config: SearchConfig, order: Order, n: int) -> AlignedVectorEnv:
-    """Environments of a search, on one thread."""
-    world = stockade.make_vec(
-        n, copy=False, threads=1, red=config.red, horizon=config.horizon, rules=config.rules, obs=config.obs
-    )
-    return AlignedVectorEnv(world, order, config.protocol)
-
-
-def _taken(envs: Sequence[AlignedVectorEnv]) -> tuple[Episodes, FixCounts]:
-    """Of all lanes, environments numbered through."""
-    counts, parts, first = FixCounts(), [], 0
-    for env in envs:
-        episodes, counted = env.take()
-        parts.append(replace(episodes, env=episodes.env + first))
-        counts += counted
-        first += env.num_envs
-    return Episodes.joined(parts), counts
-
-
-# ------------------------------------------------------------------------------------------------------- measuring
-class Measured(NamedTuple):
-    """Means over episodes, as in UpdateRow."""
-
-    env_reward: float
-    alignment: float
-    compliance: float
-    fixes: float
-    no_fix: float
-
-
-def measure(episodes: Episodes, no_fix_compliance: float | None) -> Measured:
-    """Means over episodes; NaN of none."""
-    if not len(episodes):
-        return Measured(math.nan, math.nan, math.nan, math.nan, math.nan)
-    rates = episodes.rates(no_fix_compliance)
-    compliance = float(rates.mean()) if len(rates) else math.nan
-    reward, alignment, fixes = (float(c.mean()) for c in (episodes.env_return, episodes.alignment, episodes.judged))
-    return Measured(reward, alignment, compliance, fixes, float((episodes.judged == 0).mean()))
-
-
-class LastEpisodes:
-    """Environment returns of the last few episodes of every environment."""
-
-    def __init__(self, n_envs: int) -> None:
-        """None yet."""
-        self._kept = np.full((n_envs, VALUE_EPISODES), np.nan)
-
-    def add(self, episodes: Episodes) -> None:
-        """In the order in which they ended."""
-        for env, value in zip(episodes.env.tolist(), episodes.env_return.tolist(), strict=True):
-            self._kept[env, :-1] = self._kept[env, 1:]
-            self._kept[env, -1] = value
-
-    def returns(self) -> np.ndarray:
-        """Of all environments."""
-        return self._kept[~np.isnan(self._kept)]
-
-
-def standard_error(returns: np.ndarray) -> float:
-    """Of their mean."""
-    return float(returns.std(ddof=1) / math.sqrt(len(returns))) if len(returns) > 1 else math.inf
-
-
-def play_greedily(policy: Policy, config: SearchConfig, order: Order, n: int, seed: int) -> tuple[Episodes, FixCounts]:
-    """One episode in each of n environments, always by the likeliest action."""
-    env = make_aligned(config, order, n)
-    try:
-        obs, _ = env.reset(seed=int(np.random.SeedSequence([seed, 1]).generate_state(1)[0]))
-        for _ in range(config.horizon):
-            obs = env.step(policy.act(obs, None))[0]
-        return env.take()
-    finally:
-        env.close()
-
-
-# -------------------------------------------------------------------------------------------------------- stopping
-class StopRule:
-    """When a workflow is done.
+class StrictTraining:
+    """One order as a rule, trained for so many episodes; see `Training`.
 
     Attributes:
-        updates: asked for so far.
+        updates: made so far.
     """
 
-    def __init__(self, config: SearchConfig, episodes: int) -> None:
-        """`episodes`: what the task may use."""
-        self._config, self._limit = config, episodes
-        self._best, self._since = -math.inf, 0
-        self._before = 0
-        self.updates = 0
+    def __init__(self, task: Task) -> None:
+        self.task, config = task, task.config
+        self._training = ConditionedTraining(config, UNITS[config.units], [task.order], task.seed, task.threads)
+        self.updates, self._first, self._value_before = 0, 0, math.nan
+        self._fixes = [0.0, 0.0]  # fixes per episode in the last update, share of episodes without one
+        if task.state is not None:
+            self._restore(task.state)
 
-    def decide(self, episodes: int, measured: Measured) -> StopReason | None:
-        """After the collection of an update: stop with the policy that played it, and why; or None.
+    def _restore(self, state: Checkpoint) -> None:
+        training, mine = self._training, state.rest["strict"]
+        training.restore(state.arrays, state.rest)
+        if mine["number"] == self.task.number:
+            self.updates, self._first, self._fixes = mine["updates"], mine["first"], mine["fixes"]
+            self._value_before = math.nan if mine["value_before"] is None else mine["value_before"]
+        else:  # the training that this one continues
+            self._first, self._value_before = training.episodes, mine["value"]
+            training.progress = self._first / (self._first + self.task.episodes)
 
-        Args:
-            episodes: of this workflow so far.
-            measured: of those that this update played.
-        """
-        config = self._config
+    @property
+    def _episodes(self) -> int:
+        return self._training.episodes - self._first
+
+    @property
+    def stopped(self) -> StopReason | None:
+        """Over when another update might not fit; so is a training that ended before its result was written down."""
+        fits = self._episodes + episodes_of_update(self.task.config) <= self.task.episodes
+        return None if fits else "fixed"
+
+    def update(self) -> UpdateRow:
+        """One iteration of PPO."""
+        clock, task = time.perf_counter(), self.task
+        played = self._training.advance(self._first + task.episodes)
         self.updates += 1
-        largest = max(episodes - self._before, config.n_envs)
-        self._before = episodes
-        if not config.protocol.fixed_episodes:
-            if measured.compliance > self._best + GAIN:
-                self._best, self._since = measured.compliance, 0
-            else:
-                self._since += 1
-            if episodes >= config.protocol.min_episodes:
-                if self.complies(measured):
-                    return "compliant"
-                if self._since >= config.protocol.patience:
-                    return "plateau"
-        if episodes + largest <= self._limit:  # another update fits
-            return None
-        if self._limit < config.task_episodes:
-            return "budget"
-        return "fixed" if config.protocol.fixed_episodes else "max_episodes"
+        carried_out = played.fixes - played.refused
+        reward, fixes, no_fix = (float(x.mean()) if len(x) else math.nan
+                                 for x in (played.value, carried_out, carried_out == 0))  # fmt: skip
+        self._fixes = [fixes, no_fix]
+        return UpdateRow(task.number, self.updates, self._episodes, reward, 0.0, 1.0, fixes, no_fix,
+                         time.perf_counter() - clock, 0.0)  # fmt: skip
 
-    def complies(self, measured: Measured) -> bool:
-        """Whether compliance is high enough, and rests on enough fixes."""
-        config = self._config
-        return (
-            measured.compliance >= config.protocol.compliance_threshold and measured.fixes >= config.protocol.min_fixes
-        )
+    def result(self, seconds: float) -> WorkflowResult:
+        """Greedy episodes on the seeds that all orders are compared by."""
+        task, training = self.task, self._training
+        assert self.stopped is not None
+        returns = training.returns(min(VALUE_EPISODES, task.config.judged_episodes or VALUE_EPISODES), VALIDATION_SEED)
+        by_attacker = returns[:, 0].mean(axis=1)
+        judged = returns[:, 0].mean(axis=0) if task.config.goal == "mean" else returns[by_attacker.argmin(), 0]
+        value = float(judged.mean())
+        return WorkflowResult(
+            task.number, task.order, value, standard_error(judged), returns.size, tuple(by_attacker.tolist()),
+            value - self._value_before, 1.0, self._fixes[0], self._fixes[1], True, self._episodes,
+            self.updates, self.stopped, (False,) * len(UNIT_TYPES), FixStatistics({}, {}),
+            seconds, training.policy.save_weights(), training.policy.architecture.to_json(), returns[:, 0],
+            self._state(value),
+        )  # fmt: skip
+
+    def state(self) -> Checkpoint:
+        """Everything that the rest of the training depends on."""
+        return self._state(None)
+
+    def _state(self, value: float | None) -> Checkpoint:
+        arrays, rest = self._training.state()
+        before = None if math.isnan(self._value_before) else self._value_before
+        mine = {"number": self.task.number, "updates": self.updates, "first": self._first, "value_before": before,
+                "value": value, "fixes": self._fixes}  # fmt: skip
+        return Checkpoint(arrays, {**rest, "strict": mine})
+
+    def close(self) -> None:
+        """End threads and environments."""
+        self._training.close()
+
+
+def episodes_of_update(config: SearchConfig) -> int:
+    """Episodes that an update plays at most."""
+    return config.n_envs * -(-config.ppo.update_steps // (config.horizon + 1))
+
+
+def judged_returns(config: SearchConfig, policies: Sequence[tuple[Order, dict[str, np.ndarray]]]) -> np.ndarray:
+    """(attackers, policies, episodes) of greedy episodes on the seeds of the final judgement, the same for all.
+
+    Args:
+        config: of the search.
+        policies: order that each keeps to, and its weights.
+    """
+    units = UNITS[config.units]
+
+    def play(policy: tuple[Order, dict[str, np.ndarray]]) -> np.ndarray:
+        training = ConditionedTraining(config, units, [policy[0]], seed=0, threads=1)
+        try:
+            training.policy.load_weights(policy[1])
+            return training.returns(config.judged_episodes, JUDGE_SEED)[:, 0]
+        finally:
+            training.close()
+
+    with ThreadPoolExecutor(available_cores()) as pool:
+        return np.stack(list(pool.map(play, policies)), axis=1)

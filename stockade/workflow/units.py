@@ -24,7 +24,7 @@ UnitKind = Literal["types", "hosts"]
 #: Units in sequence; a tuple in the place of a unit is a group of units that stand side by side.
 Ranking = tuple[int | tuple[int, ...], ...]
 #: Stands for no order at all: everything may be repaired at any time.
-FREE: Ranking = ()
+FREE: Order = ()
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Units:
         return self.ranks(order)[list(self.of_host)]
 
     def context(self, order: Ranking) -> np.ndarray:
-        """(pairs,) uint8, what the policy sees of it: for each ordered pair, whether the first stands before the second."""
+        """(pairs,) uint8, what the policy sees of it: for each ordered pair, whether the first stands before."""
         ranks = self.ranks(order)
         first, second = np.array(self.pairs).T
         return (ranks[first] < ranks[second]).astype(np.uint8)

@@ -36,7 +36,8 @@ class Posterior:
         p_best: in each posterior draw, the orders within the margin of that draw's best share one win equally; p_best
             is the order's mean share. It sums to 1 over the orders, and n orders that are truly equal have 1/n each.
         p_equal: probability of being within the margin of the best.
-        status: `equal` to the best (p_equal at least 0.95), `worse` (at most 0.05 and not in the winning set) or `open`.
+        status: `equal` (p_equal of at least 0.95), `worse` (at most 0.05 and not in the winning set), or `open`: not
+            told apart from the best yet.
         best: whether it is in the winning set: the fewest orders that hold the one with the highest true value with
             probability 0.95, and every order with p_equal of at least 0.5.
         by_attacker: its value against each attacker.

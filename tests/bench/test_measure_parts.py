@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stockade.bench.backends import open_turn
 from stockade.bench.bottleneck import PARTS, idle_seconds, share_out
 from stockade.bench.command import Notes
-from stockade.bench.ours import open_ours
+from stockade.bench.peers import installed
+from stockade.bench.runner import Case, Sample, UnavailableError, in_turns, rate, rate_case
 from stockade.bench.scaling import crossing
 from stockade.bench.stragglers import bounds
 from stockade.bench.timed import STEP_CPU, TRUTH_CPU, timed
-from stockade.bench.turns import Case, UnavailableError, in_turns, installed, rate
 from stockade.bench.worlds import REFERENCE_RESET, REFERENCE_STEP, REFERENCE_TRUTH, ReferenceCost
 from stockade.vector import SyntheticEnv
 
@@ -50,7 +51,7 @@ def test_time_of_each_kind_goes_where_it_belongs() -> None:
 
 def test_a_timed_environment_tells_its_cpu_time() -> None:
     with timed(partial(ReferenceCost, step=0.004, truth=0.002), 4) as (factory, rows):
-        with open_ours("pipes", factory, 4, "twice a step") as turn:
+        with open_turn("pipes", 4, factory, "twice a step") as turn:
             before = rows.sum(axis=0)
             turn()
             used = rows.sum(axis=0) - before
@@ -138,7 +139,7 @@ def _cpu(call: object) -> float:
 def test_known_costs_give_known_rates(backend: str, options: dict[str, int]) -> None:
     # Sleeping steps take as long on a busy machine.
     factory = partial(SyntheticEnv, step_seconds=0.02, work="sleep", fixed_length=True)
-    with open_ours(backend, factory, 4, **options) as turn:
+    with open_turn(backend, 4, factory, **options) as turn:
         found = rate(turn, 0.4)
     limit = 50 * (4 if options else 1)
     assert limit / 2 < found < limit * 1.1
@@ -168,21 +169,34 @@ def test_cases_take_turns_and_what_cannot_run_is_told() -> None:
         def __exit__(self, *_: object) -> None:
             order.append("closed")
 
-    def case(name: str, foreign: bool = False) -> Case:
-        return Case(name, partial(Way, name), foreign=foreign)  # type: ignore[arg-type]
+    def case(name: str, foreign: bool = False, why_not: str = "") -> Case:
+        return rate_case({"case": name}, partial(Way, name), 1e-4, why_not=why_not, foreign=foreign)  # type: ignore[arg-type]
 
     notes = Notes("test")
-    group = [case("a"), case("absent"), case("broken", foreign=True), case("b")]
-    (measured,) = in_turns([group], rounds=2, seconds=1e-4, notes=notes)
-    assert [one.case.what for one in measured] == ["a", "b"]
-    assert all(len(one.rates) == 2 and min(one.rates) > 0 for one in measured)
+    group = [case("a"), case("absent"), case("broken", foreign=True), case("refused", why_not="too big"), case("b")]
+    (figures,) = in_turns([group], rounds=2, notes=notes)
+    assert [one.tags["case"] for one in figures] == ["a", "b"]
+    assert figures == notes.figures
+    assert all(len(one.rounds) == 2 and min(one.rounds) > 0 for one in figures)
     assert order == ["a", "closed", "absent", "broken", "b", "closed", "a", "closed", "b", "closed"]
-    assert [(skip.what, skip.why) for skip in notes.skipped] == [
+    assert {(skip.what, skip.why) for skip in notes.skipped} == {
+        ("refused", "too big"),
         ("absent", "not here: get one"),
         ("broken", "it failed with RuntimeError: their fault"),
-    ]
+    }
     with pytest.raises(RuntimeError, match="their fault"):  # ours must not be hushed up
-        list(in_turns([[case("broken")]], rounds=1, seconds=1e-4, notes=notes))
+        list(in_turns([[case("broken")]], rounds=1, notes=notes))
+
+
+def test_samples_of_a_round_become_figures_with_their_own_tags() -> None:
+    values = iter([1.0, 2.0])
+
+    def both() -> list[Sample]:
+        value = next(values)
+        return [Sample("s", value, {"part": "start"}), Sample("s", 10 * value, {"part": "close"})]
+
+    (figures,) = in_turns([[Case({"backend": "pipes"}, both)]], rounds=2, notes=Notes())
+    assert [(one.tags["part"], one.rounds) for one in figures] == [("start", (1.0, 2.0)), ("close", (10.0, 20.0))]
 
 
 def test_a_folder_is_no_package(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:

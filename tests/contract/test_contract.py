@@ -13,7 +13,8 @@ from stockade.vector import SyntheticEnv, check_vector_env, make_vector
 MODES = ("next_step", "same_step", "disabled")
 PROCESS_BACKENDS = ("pipes", "shared_memory", "async")
 SINGLE = functools.partial(SyntheticEnv, horizon=12, info_size=3, true_state="typed")
-OLD = {"statistics"} if gymnasium.__version__ < "1.4" else set()  # see check_rules.statistics
+GYMNASIUM = tuple(map(int, gymnasium.__version__.split(".")[:2]))
+OLD = {"statistics"} if GYMNASIUM < (1, 4) else set()  # see check_rules.statistics
 WORLD = functools.partial(stockade.make, horizon=15, info=False)
 
 

@@ -11,7 +11,7 @@ import torch
 import stockade
 from stockade.baselines import Defender
 from stockade.errors import InputError
-from stockade.learn.checkpoint import CheckpointFolder
+from stockade.learn.checkpoint import Checkpoint, CheckpointFolder, load, save
 from stockade.learn.config import PPOConfig, TrainConfig
 from stockade.learn.train import train
 
@@ -163,6 +163,16 @@ def test_a_run_of_version_0_1_0_continues_as_that_version_would_have(data_dir: P
     for name in final.arrays:
         if name.startswith("policy."):
             np.testing.assert_allclose(again.arrays[name], final.arrays[name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_worlds_in_another_layout_are_refused_not_misread(data_dir: Path, tmp_path: Path) -> None:
+    run = tmp_path / OLD_RUN
+    shutil.copytree(data_dir / "runs" / OLD_RUN, run)
+    saved = load(run / "checkpoints" / "checkpoint-00000004")
+    save(run / "checkpoints" / "checkpoint-00000005", Checkpoint(saved.arrays, saved.rest | {"layout": "another"}))
+    with pytest.raises(InputError, match="another version of stockade"):
+        train(TrainConfig(resume=OLD_RUN, runs=tmp_path))
+    assert stockade.load(OLD_RUN, tmp_path).card["layout"] == "another"
 
 
 def test_a_checkpoint_of_another_version_is_refused_by_name(data_dir: Path, tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from gymnasium.error import AlreadyPendingCallError, NoAsyncCallError
 
 import stockade
 from stockade.vector import SyntheticEnv, make_vector
-from stockade.vector.check_trial import plain
-from stockade.vector.synthetic import SyntheticFault
+from stockade.vector.check.trial import plain
+from stockade.vector.testing import SyntheticFault
 from tests.ray.conftest import wait_until
 from tests.vector.environments import EverySpace
 

@@ -8,7 +8,7 @@ import pytest
 
 import stockade
 from stockade.vector import SyntheticEnv, check_vector_env, make_vector
-from stockade.vector.check_trial import actions_for, plain, rollout
+from stockade.vector.check.trial import actions_for, plain, rollout
 from tests.vector.environments import EverySpace
 
 pytestmark = pytest.mark.usefixtures("local_ray")

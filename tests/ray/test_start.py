@@ -114,7 +114,7 @@ def test_options_that_make_no_sense(local_ray):
 
 def test_actors_that_share_a_cpu_and_a_cluster_that_is_full(local_ray, monkeypatch):
     """More actors than CPUs is told, not waited for in silence."""
-    monkeypatch.setattr("stockade.vector.ray_cluster._PATIENCE", 0.5)
+    monkeypatch.setattr("stockade.vector.ray.cluster._PATIENCE", 0.5)
     with make_vector("ray", SyntheticEnv, 4, workers=2, actor_options={"num_cpus": 0.5}) as envs:
         envs.reset(seed=0)
         assert envs.step(np.zeros(4, np.int64))[1].shape == (4,)

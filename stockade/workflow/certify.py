@@ -1,0 +1,152 @@
+"""`--certify K`: the leading order and a rival, each trained alone from scratch with K seeds, to confirm the verdict.
+
+leader, rival -> 2 K separate trainings of equal budgets (any engine) -> greedy episodes on common seeds -> difference
+
+The verdict of a search rests on one policy for all orders. If the leader also wins when each order has a network of its
+own, nobody can say that the shared network decided. Training k of both orders has the same seed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from stockade.text import fixed
+from stockade.workflow.config import SearchConfig
+from stockade.workflow.engine import Trainer
+from stockade.workflow.orders import Order
+from stockade.workflow.runner import Runner
+from stockade.workflow.separate import seed_of, whole_updates
+from stockade.workflow.store import Proposed, SearchFolder
+from stockade.workflow.training import judged_returns, train_workflow
+from stockade.workflow.units import UNITS, Ranking
+
+LEAST_EPISODES = 12_000
+"""Of one training, unless --max-episodes says otherwise."""
+_T975 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
+"""Student's t for an interval of 95% from 2, 3, ... seeds."""
+Claim = Literal["better", "equal"]
+
+
+@dataclass(frozen=True)
+class CertifyResult:
+    """What the separate trainings say.
+
+    Attributes:
+        leader, rival: the orders in words. claim: what the verdict says of them: the leader is better, or they are
+            equal within the margin.
+        leader_values, rival_values: of each seed, by the goal of the search. episodes: of each training.
+        difference, low, high: leader minus rival, mean over seeds and its 95% interval; NaN of a single seed.
+        outcome: the interval `confirms` the claim, `contradicts` it, or leaves it `open`.
+    """
+
+    leader: str
+    rival: str
+    claim: Claim
+    leader_values: tuple[float, ...]
+    rival_values: tuple[float, ...]
+    episodes: int
+    difference: float
+    low: float
+    high: float
+    outcome: Literal["confirms", "contradicts", "open"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For summary.json."""
+        return asdict(self)
+
+    def lines(self) -> list[str]:
+        """For people."""
+        n = len(self.leader_values)
+        seeds = f"{n} seeds each" if n > 1 else "one seed each, which gives no interval"
+        means = (fixed(float(np.mean(values))) for values in (self.leader_values, self.rival_values))
+        said = "is better than" if self.claim == "better" else "equals"
+        ends = {
+            "confirms": f"That confirms that {self.leader} {said} {self.rival}.",
+            "contradicts": f"That contradicts that {self.leader} {said} {self.rival}.",
+            "open": "That decides nothing; more seeds (--certify) or episodes (--max-episodes) would.",
+        }
+        interval = f" ({self.low:+.2f} to {self.high:+.2f})" if n > 1 else ""
+        return [
+            f"Trained alone for {self.episodes:,} episodes, {seeds}:",
+            f"  {self.leader} {next(means)}, {self.rival} {next(means)}: {self.difference:+.2f} points{interval}.",
+            f"  {ends[self.outcome]}",
+        ]
+
+
+class Certification:
+    """The trainings that confirm a verdict; they can be interrupted and continued like any.
+
+    Args:
+        config: of the search, with `certify` seeds.
+        folder: of the search; the trainings are in its subfolder `certify`.
+        leader, rival: orders.
+        n_orders: that share the budget of the search: the default of each training is the budget of one of them.
+        train: what trains an order.
+    """
+
+    def __init__(
+        self, config: SearchConfig, folder: SearchFolder, leader: Ranking, rival: Ranking, n_orders: int,
+        train: Trainer = train_workflow,
+    ) -> None:  # fmt: skip
+        episodes = config.max_episodes or max(LEAST_EPISODES, config.budget // n_orders)
+        self.config = replace(config, max_episodes=episodes)
+        self.orders = cast("tuple[Order, Order]", (leader, rival))
+        self._units = UNITS[config.units]
+        self._episodes = whole_updates(self.config, episodes)
+        inner = SearchFolder(folder.path / "certify")
+        inner.path.mkdir(exist_ok=True)
+        self._runner = Runner(self.config, inner, 2 * config.certify * self._episodes, train)
+        self._runner.resume = folder.path
+        self._runner.set_rows([f"{self._units.describe(self.orders[n % 2])}, seed {n // 2}" for n in
+                               range(2 * config.certify)], lambda proposed: proposed.number)  # fmt: skip
+
+    def run(self) -> int | None:
+        """Train; the signal that ended it before, if one did."""
+        return self._runner.run(self._propose, lambda result: None)
+
+    def _propose(self) -> Proposed | None:
+        number = len(self._runner.proposals)
+        if number == 2 * self.config.certify:
+            return None
+        seed = seed_of(self.config.seed, 1_000_000 + number // 2)  # no training of the search has these
+        return Proposed(number, self.orders[number % 2], seed, self._episodes)
+
+    def result(self, claim: Claim, margin: float) -> CertifyResult:
+        """Judge all policies on common seeds."""
+        runner = self._runner
+        numbers = sorted(runner.results)
+        orders = [runner.results[n].order for n in numbers]
+        weights = [runner.folder.load_policy(n, order)[0] for n, order in zip(numbers, orders, strict=True)]
+        means = judged_returns(self.config, list(zip(orders, weights, strict=True))).mean(axis=2)  # (A, 2 K)
+        values = means.mean(axis=0) if self.config.goal == "mean" else means.min(axis=0)
+        names = [self._units.describe(order) for order in self.orders]
+        return compared(names[0], names[1], values[0::2], values[1::2], claim, margin, self._episodes)
+
+
+def compared(
+    leader: str, rival: str, leader_values: np.ndarray, rival_values: np.ndarray, claim: Claim, margin: float,
+    episodes: int,
+) -> CertifyResult:  # fmt: skip
+    """The result of (K,) values of each order, by seeds."""
+    differences = leader_values - rival_values
+    n, mean = len(differences), float(differences.mean())
+    half = float(_T975[min(n - 2, len(_T975) - 1)] * differences.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
+    low, high = mean - half, mean + half
+    outcome: Literal["confirms", "contradicts", "open"] = "open"
+    if claim == "better":
+        if low > 0:
+            outcome = "confirms"
+        elif high < 0:
+            outcome = "contradicts"
+    elif -margin <= low <= high <= margin:
+        outcome = "confirms"
+    elif low > margin or high < -margin:
+        outcome = "contradicts"
+    return CertifyResult(
+        leader, rival, claim, tuple(leader_values.tolist()), tuple(rival_values.tolist()), episodes, mean, low, high,
+        outcome,
+    )  # fmt: skip

@@ -1,0 +1,90 @@
+"""The policies of a search at play: told their order and, if it is a rule, kept to it.
+
+search folder (summary.json) or file of a policy -> OrderAgent -> `allowed`: what of its actions is carried out
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stockade.errors import InputError, did_you_mean
+from stockade.learn.agents import Agent
+from stockade.learn.checkpoint import load as load_checkpoint
+from stockade.learn.policy import Architecture, Policy
+from stockade.workflow.strict import Judge, allowed_actions, compromised
+from stockade.workflow.units import UNITS, Ranking, Units, as_ranking
+
+
+class OrderAgent(Agent):
+    """A policy that is told an order and whose forbidden fixes are not carried out.
+
+    Args:
+        policy, card, name: as of `Agent`. greedy: as there.
+        units, order: the order. judge: who says what is compromised.
+    """
+
+    def __init__(
+        self, policy: Policy, card: dict[str, Any], name: str, greedy: bool, units: Units, order: Ranking, judge: Judge
+    ) -> None:
+        super().__init__(policy, card["obs"], greedy, units.context(order), card, name, card.get("reward_scale", 0.1))
+        self.units, self.order, self.judge = units, order, judge
+        self._places = units.places(order)
+
+    def allowed(self, actions: np.ndarray, observations: np.ndarray, env: Any) -> np.ndarray:
+        """(n,) what is carried out of (n,) actions: a fix that the order forbids becomes Sleep.
+
+        Args:
+            actions: chosen. observations: (n, size), that they were chosen for.
+            env: an environment with `true_state()`; only asked if the truth judges.
+        """
+        if self.judge == "observed":
+            held = compromised(observations)
+        else:
+            ask = env.get_wrapper_attr("true_state") if hasattr(env, "get_wrapper_attr") else env.true_state
+            held = np.asarray(ask().red_access).reshape(len(actions), -1)
+        return allowed_actions(held, np.asarray(actions, np.int64), self._places)
+
+
+def find_search(name: str | Path, runs: Path) -> Path | None:
+    """Folder of a search with a result of this version, by its name or path; None if there is none."""
+    for folder in (runs / str(name), Path(name)):
+        if (folder / "summary.json").is_file() and (folder / "config.json").is_file():
+            return folder
+    return None
+
+
+def load_search(folder: Path, *, order: str | None = None, greedy: bool = True) -> Agent:
+    """The policy of a search for its best order, or for another that it judged.
+
+    Raises:
+        InputError: the search has no result, or no such order.
+    """
+    try:
+        summary = json.loads((folder / "summary.json").read_text())
+        classes = {entry["order"]: entry for entry in summary["classes"]} if summary.get("format") == 2 else {}
+        wanted = order or (summary["best"][0] if classes else "")
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise InputError(f"{folder / 'summary.json'} cannot be used: {error}") from error
+    if not classes:
+        raise InputError(f"{folder} is a search of version 0.1.0: name one of its policies in {folder / 'policies'}")
+    if wanted not in classes:
+        raise InputError(f"{folder} has not judged the order {wanted!r}.{did_you_mean(wanted, classes)} It has: "
+                         f"{'; '.join(classes)}")  # fmt: skip
+    entry = classes[wanted]
+    return load_order(folder / entry["policy"], as_ranking(entry["ranking"]), greedy=greedy, name=f"{folder.name}")
+
+
+def load_order(path: Path, order: Ranking, *, greedy: bool = True, name: str = "") -> Agent:
+    """A policy of a search from its file, for an order."""
+    checkpoint = load_checkpoint(path.with_suffix(""))
+    rest = checkpoint.rest
+    policy = Policy(Architecture.from_json(rest["architecture"]))
+    policy.load_weights(checkpoint.arrays, prefix="policy.")
+    rule = rest.get("constraint")
+    if rule is None:  # trained for compliance, free to violate
+        return Agent(policy, rest["obs"], greedy, np.array(rest["context"], np.uint8), rest, name or path.stem)
+    return OrderAgent(policy, rest, name or path.stem, greedy, UNITS[rule["units"]], order, rule["judge"])

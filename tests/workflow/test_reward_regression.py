@@ -1,0 +1,57 @@
+"""`--constraint reward` gives, seed for seed, the numbers of the first version: recorded at commit 2dc9b67."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+import torch
+
+from stockade.workflow.config import RewardFlags, SearchConfig
+from stockade.workflow.orders import describe
+from stockade.workflow.separate import SeparateSession
+from stockade.workflow.store import SearchFolder
+
+RECORDED = json.loads((Path(__file__).parents[1] / "data" / "reward_searches.json").read_text())
+#: Sums of floats differ in the last bit between kinds of processors, and training turns that into other actions.
+ARITHMETIC = [torch.backends.cpu.get_cpu_capability(), torch.__version__, np.__version__, numba.__version__]
+
+
+def config_of(settings: dict[str, Any], runs: Path) -> SearchConfig:
+    flags = {name: settings[name] for name in settings if name in RewardFlags.__dataclass_fields__}
+    rest = {name: value for name, value in settings.items() if name not in flags}
+    names = {"max_steps": "horizon", "red_agent": "red"}
+    return SearchConfig(
+        constraint="reward", reward=RewardFlags(**flags), runs=runs, **{names.get(k, k): v for k, v in rest.items()}
+    )
+
+
+def known(value: object) -> object:
+    """JSON has null for NaN."""
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+@pytest.mark.skipif(RECORDED["arithmetic"] != ARITHMETIC, reason=f"recorded with {RECORDED['arithmetic']}")
+@pytest.mark.parametrize("recorded", RECORDED["searches"], ids=["defaults", "inherit, greedy", "all options"])
+def test_the_same_seed_gives_the_numbers_of_the_first_version(recorded: dict[str, Any], tmp_path: Path) -> None:
+    config = config_of(recorded["settings"], tmp_path)
+    folder = SearchFolder.create(config)
+    session = SeparateSession(config, folder)
+    assert session.run() is None
+    found = []
+    for result in session.results.values():
+        weights, _ = folder.load_policy(result.number, result.order)
+        digest = hashlib.sha256(b"".join(weights[name].tobytes() for name in sorted(weights))).hexdigest()
+        found.append({**vars(result), "order": describe(result.order), "weights": digest[:16]})
+    assert len(found) == len(recorded["trainings"])
+    for mine, expected in zip(found, recorded["trainings"], strict=True):
+        assert {name: known(mine[name]) for name in expected} == expected
+    for ranked, (order, mean, sd) in zip(session.strategy.ranking(), recorded["ranking"], strict=True):
+        assert describe(ranked.order) == order
+        assert (known(ranked.mean), known(ranked.sd)) == (mean, sd)
