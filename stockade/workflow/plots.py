@@ -60,9 +60,7 @@ def draw_search(folder: Path) -> list[Path]:
                     continue
                 canvas = FigureCanvasAgg(figure)  # `savefig` would draw everything twice
                 canvas.draw()
-                Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3]).quantize(128).save(
-                    path
-                )  # a third of the size
+                Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3]).quantize(128).save(path)  # palette
                 figure.set_layout_engine("none")  # the layout is settled
                 FigureCanvasSVG(figure).print_svg(path.with_suffix(".svg"), metadata={"Date": None})
             files.append(path)
