@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import stockade
+from stockade.cage2.vector import NativeVectorEnv
 from stockade.learn.checkpoint import Checkpoint
 from stockade.learn.policy import Policy
 from stockade.learn.ppo import PPO
@@ -112,9 +112,8 @@ class RewardTraining:
 
 def make_aligned(config: SearchConfig, order: Order, n: int) -> AlignedVectorEnv:
     """Environments of a search, on one thread."""
-    world = stockade.make_vec(
-        n, copy=False, threads=1, red=config.red, horizon=config.horizon, rules=config.rules, obs=config.obs
-    )
+    world = NativeVectorEnv(n, config.red, config.horizon, config.rules, obs=config.obs, reward=config.reward, copy=False,
+                            threads=1)  # fmt: skip
     return AlignedVectorEnv(world, order, config.protocol)
 
 

@@ -1,4 +1,4 @@
-"""Made-up results of trainings, and strategies that are told them: for the tests of proposals."""
+"""Made-up results of trainings, and strategies that know them: for the tests of proposals."""
 
 import dataclasses
 import math
@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import (
     ALL_MATTER,
     UNIT_TYPES,
@@ -15,6 +14,7 @@ from stockade.workflow.orders import (
     index_of,
 )
 from stockade.workflow.proposals import Strategy, make_strategy
+from tests.workflow.fake import reward_config
 
 BLINE = np.array([unit in ("enterprise", "op_server", "user") for unit in UNIT_TYPES])
 MEANDER = np.array([unit != "defender" for unit in UNIT_TYPES])
@@ -26,6 +26,7 @@ class Result:
     order: Order
     value: float = -30.0
     value_error: float = 0.3
+    gain: float = math.nan
     feasible: bool = True
     compliance: float = 0.96
 
@@ -35,7 +36,7 @@ def failed(order: Order, compliance: float = 0.3, value: float = -30.0) -> Resul
 
 
 def strategy(search: str = "gp-ucb", matters: np.ndarray = ALL_MATTER, **settings: Any) -> Strategy:
-    return make_strategy(SearchConfig(search=search, **settings), matters)  # type: ignore[arg-type]
+    return make_strategy(reward_config(search=search, **settings), matters)
 
 
 def made_up_result(order: Order, seed: int) -> Result:

@@ -6,16 +6,22 @@ import csv
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from stockade.learn.checkpoint import Checkpoint
+from stockade.workflow.config import RewardFlags, SearchConfig
 from stockade.workflow.orders import ENTERPRISE, OP_SERVER, UNIT_TYPES, USER, Order
-from stockade.workflow.records import FixStatistics, Task, UpdateRow, WorkflowResult
+from stockade.workflow.records import FixStatistics, Saved, Task, UpdateRow, WorkflowResult
+from stockade.workflow.separate import SeparateSession
+from stockade.workflow.store import SearchFolder
 
 #: Types that red holds in this make-believe.
 HELD = (False, True, True, False, True)
@@ -26,13 +32,15 @@ class Interrupted(Exception):
 
 
 def true_value(order: Order) -> float:
-    """What an order is worth: best is op_server before enterprise before user."""
+    """What an order is worth: best is op_server before enterprise before user; without an order a little more."""
+    if not order:
+        return -16.0
     return -10.0 - 5 * order.index(OP_SERVER) - 2 * order.index(ENTERPRISE) - order.index(USER)
 
 
 def is_feasible(order: Order) -> bool:
-    """Nobody manages to comply with user first."""
-    return order.index(USER) > 0
+    """Nobody manages to comply with user first, unless it is a rule."""
+    return not order or order.index(USER) > 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,10 +49,11 @@ class FakeTrainer:
 
     Attributes:
         pause: seconds of an update.
-        die: numbers of trainings whose process kills itself at the second update, while `marks` has fewer than
+        die: numbers of trainings whose process kills itself at the third update, while `marks` has fewer than
             `deaths` marks of it.
         fail: numbers of trainings that raise.
-        feasible_episodes: what a training that complies needs; others use all they may.
+        feasible_episodes: what a training that complies needs; others, and all that are strict, use all they may.
+        marks: folder where each process leaves a file when it dies, and a line in `played` for each update.
     """
 
     pause: float = 0.0
@@ -56,37 +65,59 @@ class FakeTrainer:
     held: tuple[bool, ...] = HELD
 
     def __call__(
-        self, task: Task, report: Callable[[UpdateRow], None], should_stop: Callable[[], bool] = lambda: False
+        self, task: Task, report: Callable[[UpdateRow | Saved], None], should_stop: Callable[[], bool] = lambda: False
     ) -> WorkflowResult:
         begin = time.perf_counter()
-        n_envs, feasible = task.config.n_envs, is_feasible(task.order)
-        wanted = min(self.feasible_episodes, task.episodes) if feasible else task.episodes
+        strict, n_envs = task.config.constraint == "strict", task.config.n_envs
+        feasible = strict or is_feasible(task.order)
+        wanted = min(self.feasible_episodes, task.episodes) if feasible and not strict else task.episodes
         updates = wanted // n_envs
-        digest = hashlib.sha256(repr((task.order, task.seed)).encode())
+        rest = {"number": task.number, "update": 0, "chunks": 0, "value": None}
+        if task.state is not None:
+            mine = task.state.rest["number"] == task.number
+            rest = {**rest, **(task.state.rest if mine else {k: task.state.rest[k] for k in ("chunks", "value")})}
+        digest = hashlib.sha256(repr((task.order, task.seed, rest["chunks"])).encode())
         if task.weights is not None:
             digest.update(task.weights["head"].tobytes())
         chance = np.random.default_rng(list(digest.digest()))
         value = true_value(task.order) + 0.5 * chance.standard_normal()
+        if strict:
+            value -= 4.0 / 2 ** rest["chunks"]  # what more training brings
         compliance = 0.97 if feasible else 0.4
-        for update in range(1, updates + 1):
+        for update in range(rest["update"] + 1, updates + 1):
             if should_stop():
+                report(self._saved(task, rest, update - 1))
                 raise Interrupted
             if self.pause:
                 time.sleep(self.pause)
-            if update == 2:
+            if update == 3:
                 self._perhaps_die(task.number)
             if task.number in self.fail:
                 raise ZeroDivisionError("a fault in training")
+            if self.marks is not None:
+                with (self.marks / "played").open("a") as file:
+                    file.write(f"{task.number} {update}\n")
             rate = compliance * update / updates
             report(UpdateRow(task.number, update, update * n_envs, value - 10 / update, 30 * rate, rate, 3.0, 0.1,
                              0.01, 0.02))  # fmt: skip
+            if update % 2 == 0:
+                report(self._saved(task, rest, update))
         counts = dict.fromkeys(("fixes", "complied", "violated", "held_steps"), 1.5)
         statistics = FixStatistics(dict.fromkeys(UNIT_TYPES, counts), {"User1": counts})
+        gain = math.nan if rest["value"] is None else value - rest["value"]
+        end = {"number": task.number, "update": updates, "chunks": rest["chunks"] + 1, "value": value}
+        head = chance.standard_normal((4, 3)).astype(np.float32)
         return WorkflowResult(
-            task.number, task.order, value, 0.5, 3 * n_envs, compliance, 3.0, 0.1, feasible, updates * n_envs, updates,
-            "compliant" if feasible else "max_episodes", self.held, statistics,
-            {"head": chance.standard_normal((4, 3)).astype(np.float32)}, {"n_inputs": 4}, time.perf_counter() - begin,
+            task.number, task.order, value, 0.5, 3 * n_envs, (value,), gain, compliance, 3.0, 0.1, feasible,
+            updates * n_envs, updates, "fixed" if strict else "compliant" if feasible else "max_episodes",
+            (False,) * 5 if strict else self.held, statistics, time.perf_counter() - begin, {"head": head},
+            {"n_inputs": 4}, np.full((1, 3 * n_envs), value) + chance.standard_normal(3 * n_envs),
+            Checkpoint({"head": head}, end) if strict else None,
         )  # fmt: skip
+
+    def _saved(self, task: Task, rest: dict[str, Any], update: int) -> Saved:
+        state = Checkpoint({"head": np.zeros(3, np.float32)}, {**rest, "update": update})
+        return Saved(task.number, update, state)
 
     def _perhaps_die(self, number: int) -> None:
         if number in self.die:
@@ -102,15 +133,40 @@ def rows_of(path: Path) -> list[dict[str, str]]:
         return [{k: v for k, v in row.items() if not k.endswith("seconds")} for row in csv.DictReader(file)]
 
 
-def content_of(folder: Path) -> dict[str, object]:
+def content_of(folder: Path) -> dict[str, Any]:
     """Everything that a search found out, times apart: what must be equal after a resume."""
-    summary = json.loads((folder / "summary.json").read_text())
-    del summary["seconds"]
-    for workflow in summary["workflows"]:
-        del workflow["seconds"]
+    state = json.loads((folder / "state.json").read_text())
+    del state["seconds"]
+    for result in state["results"]:
+        del result["seconds"]
     return {
-        "summary": summary,
+        "state": state,
         "training_log": rows_of(folder / "training_log.csv"),
         "gp_log": rows_of(folder / "gp_log.csv"),
-        "policies": {path.name: path.read_bytes() for path in sorted((folder / "policies").iterdir())},
+        **{
+            name: {path.name: path.read_bytes() for path in sorted((folder / name).glob("*"))}
+            for name in ("policies", "trainings")
+        },
     }
+
+
+def searched(config: SearchConfig, train: Any = None) -> SeparateSession:
+    """A search to its end, begun or continued."""
+    folder = SearchFolder.create(config) if config.resume is None else SearchFolder.find(config.resume, config.runs)
+    if config.resume is not None:
+        own = folder.read_config()
+        config = dataclasses.replace(
+            own, runs=config.runs, engine=config.engine, address=config.address,
+            total_episodes=max(own.budget, config.total_episodes or 0),
+        )  # fmt: skip
+    session = SeparateSession(config, folder, FakeTrainer() if train is None else train)
+    stopped = session.run()
+    if stopped is not None:
+        raise SystemExit(128 + stopped)
+    return session
+
+
+def reward_config(**settings: Any) -> SearchConfig:
+    """Settings of `--constraint reward`, flags and all in one."""
+    flags = {name: settings.pop(name) for name in list(settings) if name in RewardFlags.__dataclass_fields__}
+    return SearchConfig(constraint="reward", first_version=RewardFlags(**flags), **settings)

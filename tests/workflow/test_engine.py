@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stockade.workflow.config import SearchConfig
 from stockade.workflow.engine import (
     Engine,
     Event,
@@ -24,14 +23,14 @@ from stockade.workflow.engine import (
     local_engine,
 )
 from stockade.workflow.orders import ORDERS
-from stockade.workflow.records import Task, UpdateRow, WorkflowResult
+from stockade.workflow.records import Saved, Task, UpdateRow, WorkflowResult
 from tests.processes import gone
 from tests.vector.leaks import no_leaks, workers
-from tests.workflow.fake import FakeTrainer
+from tests.workflow.fake import FakeTrainer, reward_config
 
 __all__ = ["no_leaks"]
 
-CONFIG = SearchConfig(n_envs=10, total_episodes=1000, max_episodes=100, min_episodes=40)
+CONFIG = reward_config(n_envs=10, total_episodes=1000, max_episodes=100, min_episodes=40)
 
 
 def task(number: int, **more: object) -> Task:
@@ -69,7 +68,9 @@ def test_updates_come_in_order_and_before_the_result(parallel: int) -> None:
         engine.close()
     for k in range(5):
         mine = [e for e in events if e.number == k]
-        assert [e.update for e in mine[:-1] if isinstance(e, UpdateRow)] == [1, 2, 3, 4]
+        assert [(type(e), e.update) for e in mine[:-1]] == [  # type: ignore[union-attr]
+            (UpdateRow, 1), (UpdateRow, 2), (Saved, 2), (UpdateRow, 3), (UpdateRow, 4), (Saved, 4),
+        ]  # fmt: skip
         assert isinstance(mine[-1], WorkflowResult)
 
 
@@ -88,7 +89,7 @@ def test_processes_give_what_the_thread_gives() -> None:
     assert without_time(FakeTrainer()(task(2), lambda row: None)) not in answers[0]  # weights do matter
 
 
-def test_a_worker_that_is_killed_is_replaced_and_its_workflow_begun_again(tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_is_replaced_and_its_training_continues_from_the_checkpoint(tmp_path: Path) -> None:
     engine = local_engine(2, FakeTrainer(die=(1,), deaths=2, marks=tmp_path))
     try:
         events = play(engine, [task(k) for k in range(4)])
@@ -98,7 +99,8 @@ def test_a_worker_that_is_killed_is_replaced_and_its_workflow_begun_again(tmp_pa
     places = [i for i, e in enumerate(mine) if isinstance(e, Restarted)]
     assert len(places) == 2
     assert all("SIGKILL" in mine[i].reason for i in places)  # type: ignore[union-attr]
-    assert [e.update for e in mine[places[-1] + 1 : -1] if isinstance(e, UpdateRow)] == [1, 2, 3, 4]
+    assert [mine[i].update for i in places] == [2, 2]  # type: ignore[union-attr]
+    assert [e.update for e in mine[places[-1] + 1 : -1] if isinstance(e, UpdateRow)] == [3, 4]
     expected = FakeTrainer()(task(1), lambda row: None)
     assert isinstance(mine[-1], WorkflowResult)
     assert without_time(mine[-1]) == without_time(expected)
@@ -111,7 +113,7 @@ def test_a_workflow_that_kills_every_worker_is_given_up_with_a_typed_error(tmp_p
         events = play(engine, [task(k) for k in range(3)])
     finally:
         engine.close()
-    assert len(list(tmp_path.iterdir())) == 3  # the first, and two more
+    assert len(list(tmp_path.glob("1-*"))) == 3  # the first, and two more
     (failed,) = (e for e in events if isinstance(e, Failed))
     assert isinstance(failed.error, WorkerLostError)
     assert (failed.number, failed.error.number) == (1, 1)
@@ -142,7 +144,7 @@ def test_an_idle_worker_that_dies_does_no_harm() -> None:
     try:
         play(engine, [task(0)])
         os.kill(engine.worker_pids[0], signal.SIGKILL)
-        assert {type(e) for e in play(engine, [task(1), task(2)])} <= {UpdateRow, WorkflowResult, Restarted}
+        assert {type(e) for e in play(engine, [task(1), task(2)])} <= {UpdateRow, Saved, WorkflowResult, Restarted}
     finally:
         engine.close()
 
@@ -163,12 +165,23 @@ def test_an_exception_is_reported_with_its_traceback_and_the_others_go_on(parall
 
 
 @pytest.mark.parametrize("parallel", [1, 2])
-def test_closing_ends_what_is_under_way(parallel: int) -> None:
+def test_closing_ends_what_is_in_flight(parallel: int) -> None:
     engine = local_engine(parallel, FakeTrainer(pause=0.05 if parallel == 1 else 30.0))
     engine.submit(task(0))
     engine.close()
     engine.close()
     assert not workers()
+
+
+def test_a_training_that_is_stopped_leaves_a_checkpoint_of_its_last_update() -> None:
+    engine = local_engine(1, FakeTrainer(pause=0.05))
+    engine.submit(task(0))
+    first = engine.next_event(60)
+    assert isinstance(first, UpdateRow)
+    engine.close()
+    events = [first, *iter(lambda: engine.next_event(0), None)]
+    assert isinstance(events[-1], Saved)
+    assert events[-1].update == max(e.update for e in events if isinstance(e, UpdateRow)) < 4
 
 
 def test_more_tasks_than_room_are_refused() -> None:
@@ -185,7 +198,7 @@ def test_more_tasks_than_room_are_refused() -> None:
 PARENT = """
 import sys
 from stockade.workflow.engine import ProcessEngine
-from tests.workflow.fake import FakeTrainer
+from tests.workflow.fake import FakeTrainer, reward_config
 from tests.workflow.test_engine import task
 engine = ProcessEngine(2, FakeTrainer(pause=60.0))
 engine.submit(task(0))

@@ -1,12 +1,16 @@
-"""The search: its budget to the episode, its files, its choices, and what it does when something goes wrong."""
+"""Separate trainings: the budget to the episode, files, choices, and what happens when something goes wrong."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
+import math
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,35 +19,34 @@ from hypothesis import strategies as st
 
 from stockade.errors import InputError
 from stockade.learn.checkpoint import load
-from stockade.workflow import search as search_module
+from stockade.workflow import separate
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.engine import TrainingFailedError
 from stockade.workflow.logs import GP_COLUMNS, TRAINING_COLUMNS
-from stockade.workflow.orders import ALL_MATTER, ORDERS, describe
+from stockade.workflow.orders import ALL_MATTER, ORDERS, describe, restricted
 from stockade.workflow.records import Task, UpdateRow, WorkflowResult
-from stockade.workflow.search import allowance, parent_of, search, seed_of, whole_updates
+from stockade.workflow.search import search
+from stockade.workflow.separate import SeparateSession, allowance, parent_of, seed_of, whole_updates
 from stockade.workflow.store import SearchFolder
-from tests.workflow.fake import HELD, FakeTrainer, content_of, is_feasible, rows_of
+from stockade.workflow.training import train_workflow
+from stockade.workflow.units import FREE
+from tests.workflow.fake import HELD, FakeTrainer, content_of, reward_config, rows_of, searched, true_value
 
-CONFIG = SearchConfig(n_envs=10, total_episodes=400, max_episodes=100, min_episodes=40, name="x")
+CONFIG = reward_config(n_envs=10, total_episodes=400, max_episodes=100, min_episodes=40, name="x")
+STRICT = SearchConfig(train="separate", n_envs=10, total_episodes=1000, max_episodes=40, name="x", n_eval_episodes=50)
 
 
 @pytest.fixture(autouse=True)
 def quick_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """What red can hold is known here."""
-    monkeypatch.setattr(search_module, "types_red_can_hold", lambda *_: np.array(HELD))
+    monkeypatch.setattr(separate, "types_red_can_hold", lambda *_: np.array(HELD))
 
 
-def run(folder: Path, train: object = None, **changes: object) -> Path:
-    """A search to its end; its folder."""
-    config = dataclasses.replace(CONFIG, runs=folder, **changes)  # type: ignore[arg-type]
-    assert search(config, FakeTrainer() if train is None else train) == 0  # type: ignore[arg-type]
-    return folder / (config.resume or config.name or "")
-
-
-def summary_of(folder: Path) -> dict[str, object]:
-    content: dict[str, object] = json.loads((folder / "summary.json").read_text())
-    return content
+def run(folder: Path, train: object = None, config: SearchConfig = CONFIG, **changes: Any) -> SeparateSession:
+    """A search to its end."""
+    flags = {name: changes.pop(name) for name in list(changes) if hasattr(config.first_version, name)}
+    first = dataclasses.replace(config.first_version, **flags)
+    return searched(dataclasses.replace(config, runs=folder, first_version=first, **changes), train)
 
 
 class Recorder(FakeTrainer):
@@ -79,8 +82,8 @@ def episodes_after(updates: int, update_steps: int, max_steps: int) -> int:
 
 @given(st.integers(1, 7), st.integers(1, 12), st.integers(1, 30), st.integers(0, 60))
 def test_whole_updates_are_the_most_that_fit(n_envs: int, max_steps: int, update_steps: int, limit: int) -> None:
-    config = SearchConfig(n_envs=n_envs, max_steps=max_steps, update_steps=update_steps)
-    reached = [n_envs * episodes_after(u, update_steps, max_steps) for u in range(limit * (max_steps + 1) + 2)]
+    config = SearchConfig(n_envs=2 * n_envs, horizon=max_steps, update_steps=update_steps)
+    reached = [2 * n_envs * episodes_after(u, update_steps, max_steps) for u in range(limit * (max_steps + 1) + 2)]
     assert whole_updates(config, limit) == max(e for e in reached if e <= limit)
 
 
@@ -92,12 +95,12 @@ def test_the_budget_is_never_exceeded_and_used_as_far_as_possible(
     total: int, most: int, least: int, fixed: bool, seed: int, parallel: int
 ) -> None:
     """Trainings of any length up to what they may, any number at once."""
-    config = SearchConfig(
+    config = reward_config(
         n_envs=10, total_episodes=total, max_episodes=most, min_episodes=min(least, most), fixed_episodes=fixed
     )
     used, open_, started = 0, [], 0
     chance = np.random.default_rng(seed)
-    enough = most // 10 * 10 if fixed else min(config.min_episodes, most // 10 * 10)
+    enough = most // 10 * 10 if fixed else min(config.protocol.min_episodes, most // 10 * 10)
     while True:
         while len(open_) < parallel:
             episodes = allowance(config, used, sum(open_), first=started == 0)
@@ -121,16 +124,14 @@ def test_the_budget_is_never_exceeded_and_used_as_far_as_possible(
 @pytest.mark.parametrize("parallel", [1, 2])
 @pytest.mark.parametrize("changes", [{}, {"fixed_episodes": True, "total_episodes": 370}, {"total_episodes": 30}])
 def test_episodes_are_counted_exactly(tmp_path: Path, parallel: int, changes: dict[str, object]) -> None:
-    folder = run(tmp_path, parallel=parallel, **changes)
-    summary = summary_of(folder)
-    workflows, budget = summary["workflows"], summary["budget"]
+    session = run(tmp_path, parallel=parallel, **changes)
+    folder = session.folder.path
     played: dict[str, int] = {}
     for row in rows_of(folder / "training_log.csv"):
         played[row["number"]] = int(row["episodes"])
         assert int(row["total_episodes"]) == sum(played.values())
-    assert played == {str(w["number"]): w["episodes"] for w in workflows}  # type: ignore[attr-defined]
-    assert budget["used"] == sum(played.values()) <= budget["total"]  # type: ignore[index]
-    assert budget["left"] == budget["total"] - budget["used"]  # type: ignore[index]
+    assert played == {str(r.number): r.episodes for r in session.results.values()}
+    assert session.runner.used == sum(played.values()) <= session.config.budget
     for row in rows_of(folder / "gp_log.csv"):
         assert int(row["episodes"]) <= int(row["allowed_episodes"])
 
@@ -146,7 +147,7 @@ def test_more_than_was_allowed_is_an_error(tmp_path: Path) -> None:
 
 def test_an_update_that_does_not_fit_is_refused_before_any_work(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="update-steps"):
-        run(tmp_path, update_steps=101 * 20)
+        search(dataclasses.replace(CONFIG, runs=tmp_path, update_steps=101 * 20))
     assert not list(tmp_path.iterdir())
 
 
@@ -159,17 +160,16 @@ def test_an_update_that_does_not_fit_is_refused_before_any_work(tmp_path: Path) 
     ],
 )
 def test_why_a_search_ends(tmp_path: Path, changes: dict[str, object], trained: int, why: str) -> None:
-    summary = summary_of(run(tmp_path, FakeTrainer(feasible_episodes=50), **changes))
-    assert len(summary["workflows"]) == trained or "budget" in why  # type: ignore[arg-type]
-    assert why in str(summary["ended"])
+    session = run(tmp_path, FakeTrainer(feasible_episodes=50), **changes)
+    assert len(session.results) == trained or "budget" in why
+    assert why in str(session.ended)
 
 
 # --------------------------------------------------------------------------------------------------------------- files
-def test_files_of_a_search(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    result = tmp_path / "result.json"
+def test_files_of_a_search(tmp_path: Path) -> None:
     trainer = Recorder()
-    folder = run(tmp_path, trainer, json=result)
-    printed = capsys.readouterr().out
+    session = run(tmp_path, trainer)
+    folder = session.folder.path
     config = json.loads((folder / "config.json").read_text())
     assert (config["command"], config["total_episodes"]) == ("search", 400)
     training, asked = rows_of(folder / "training_log.csv"), rows_of(folder / "gp_log.csv")
@@ -191,48 +191,37 @@ def test_files_of_a_search(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     for number, trained in results.items():
         saved = load(SearchFolder(folder).policy_path(number, trained.order))
         assert np.array_equal(saved.arrays["policy.head"], trained.weights["head"])
+        assert np.array_equal(saved.arrays["returns"], trained.returns)
         assert saved.rest["order"] == list(trained.order)
         assert (saved.rest["value"], saved.rest["compliance"]) == (trained.value, trained.compliance)
         assert (saved.rest["obs"], saved.rest["architecture"]) == ("memory", trained.architecture)
-    assert result.read_bytes() == (folder / "summary.json").read_bytes()
-    for text in ("rank", "Not complied with", "= also 19 equal orders", "400 episodes", str(folder)):
-        assert text in printed
+    assert not list((folder / "trainings").glob("*"))  # nothing is in flight, nothing is continued
 
 
-def test_the_summary_ranks_and_explains(tmp_path: Path) -> None:
-    folder = run(tmp_path)
-    summary: dict[str, object] = summary_of(folder)
-    ranking: list[dict[str, object]] = summary["ranking"]  # type: ignore[assignment]
-    workflows: list[dict[str, object]] = summary["workflows"]  # type: ignore[assignment]
-    feasible = [row for row in ranking if row["feasible"]]
-    assert [row["rank"] for row in ranking] == [*range(1, len(feasible) + 1), *[None] * (len(ranking) - len(feasible))]
-    means = [row["mean"] for row in feasible]
-    assert means == sorted(means, reverse=True)  # type: ignore[type-var]
-    assert summary["best"] == ranking[0]
-    assert {row["class_size"] for row in ranking} == {20}
-    for row in ranking:
-        mine = [w for w in workflows if w["order"] in row["members"]]  # type: ignore[operator]
-        assert row["attempts"] == len(mine)
-        assert row["trainings"] == [w["number"] for w in mine]
-        assert all(is_feasible(_order(str(w["order"]))) == row["feasible"] for w in mine)
-        values = [w["value"] for w in mine]
-        assert row["value"] == pytest.approx(np.mean(values))  # type: ignore[arg-type]
-        assert row["interval"] == pytest.approx(1.96 * 0.5 / np.sqrt(len(mine)))
-        assert (folder / str(row["policy"])).exists()
-    assert len({row["class"] for row in summary["posterior"]}) == summary["classes"] == 6  # type: ignore[attr-defined]
-    assert workflows[0]["statistics"]["by_type"]["user"]["fixes"] == 1.5  # type: ignore[index]
-    assert "User1" in workflows[0]["statistics"]["by_host"]  # type: ignore[index]
-
-
-def _order(text: str) -> tuple[int, ...]:
-    return next(order for order in ORDERS if describe(order) == text)
+def test_the_outcome_of_reward_has_the_best_training_of_each_class_that_was_complied_with(tmp_path: Path) -> None:
+    session = run(tmp_path)
+    outcome = session.outcome()
+    feasible = [r for r in session.results.values() if r.feasible]
+    assert {restricted(o, np.array(HELD)) for o in outcome.orders} == {
+        restricted(r.order, np.array(HELD)) for r in feasible
+    }
+    assert len(outcome.orders) == 4 < session.strategy.n_classes == outcome.total == 6
+    for k, order in enumerate(outcome.orders):
+        best = max((r for r in feasible if r.order == order), key=lambda r: r.value)
+        expected = session.folder.load_policy(best.number, order)[1]
+        np.testing.assert_array_equal(outcome.returns[:, k], expected)
+        assert outcome.compliance is not None
+        assert outcome.compliance[k] == best.compliance
+    assert outcome.free_returns is None
+    assert [t["number"] for t in outcome.extra["trainings"]] == list(session.results)
+    assert (outcome.training_sd > 0).all()
 
 
 def test_the_same_seed_gives_the_same_search_and_another_one_another(tmp_path: Path) -> None:
     contents = []
     for k, seed in enumerate((0, 0, 1)):
         (tmp_path / str(k)).mkdir()
-        contents.append(content_of(run(tmp_path / str(k), seed=seed, inherit="nearest")))
+        contents.append(content_of(run(tmp_path / str(k), seed=seed, inherit="nearest").folder.path))
     assert contents[0] == contents[1]
     assert contents[0]["training_log"] != contents[2]["training_log"]
 
@@ -261,8 +250,8 @@ def test_whom_a_workflow_inherits_from(seen: list[int], new: int, matters: list[
 
 
 def _result(number: int, order: tuple[int, ...]) -> WorkflowResult:
-    config = SearchConfig(n_envs=1, total_episodes=10, max_episodes=10, min_episodes=0)
-    return FakeTrainer()(Task(number, order, config, 0, 1), lambda row: None)
+    config = reward_config(n_envs=2, total_episodes=10, max_episodes=10, min_episodes=0)
+    return FakeTrainer()(Task(number, order, config, 0, 2), lambda row: None)
 
 
 @pytest.mark.parametrize("inherit", ["none", "last", "nearest", "same"])
@@ -290,39 +279,39 @@ def test_weights_are_handed_down(tmp_path: Path, inherit: str) -> None:
 
 # ------------------------------------------------------------------------------------------------------ what may happen
 def test_a_type_that_nobody_thought_of_counts_from_then_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = run(tmp_path, FakeTrainer(held=(False, True, True, True, True)))
+    session = run(tmp_path, FakeTrainer(held=(False, True, True, True, True)))
     assert "op_host" in next(line for line in capsys.readouterr().out.splitlines() if "not thought to" in line)
-    assert summary_of(folder)["classes"] == 24
+    assert session.strategy.n_classes == session.outcome().total == 24
     again = run(tmp_path, FakeTrainer(held=(True,) * 5), name="y", classes=False)
-    assert summary_of(again)["classes"] == 120
+    assert again.strategy.n_classes == 120
 
 
 def test_a_training_that_fails_is_reported_and_what_is_done_is_kept(tmp_path: Path) -> None:
-    whole = content_of(run(tmp_path, name="whole"))
+    whole = content_of(run(tmp_path, name="whole").folder.path)
     with pytest.raises(TrainingFailedError, match="ZeroDivisionError: a fault in training") as caught:
         run(tmp_path, FakeTrainer(fail=(3,)))
     assert any("--resume" in note for note in caught.value.__notes__)
-    assert len(summary_of(tmp_path / "x")["workflows"]) == 3  # type: ignore[arg-type]
-    assert content_of(run(tmp_path, resume="x")) == whole
+    assert len(SearchFolder(tmp_path / "x").read_state().results) == 3
+    assert content_of(run(tmp_path, resume="x").folder.path) == whole
 
 
 def test_a_worker_that_dies_leaves_no_trace_in_the_tables(tmp_path: Path) -> None:
     (tmp_path / "marks").mkdir()
-    folder = run(tmp_path, FakeTrainer(die=(1, 2), marks=tmp_path / "marks"), parallel=2)
-    assert len(list((tmp_path / "marks").iterdir())) == 2
-    rows = rows_of(folder / "training_log.csv")
+    session = run(tmp_path, FakeTrainer(die=(1, 2), marks=tmp_path / "marks"), parallel=2)
+    assert len(list((tmp_path / "marks").glob("*-*"))) == 2
+    rows = rows_of(session.folder.path / "training_log.csv")
     updates = [(row["number"], row["update"]) for row in rows]
     assert len(set(updates)) == len(updates)
     for number in {row["number"] for row in rows}:
         mine = [int(row["update"]) for row in rows if row["number"] == number]
         assert mine == list(range(1, len(mine) + 1))
-    assert summary_of(folder)["budget"]["used"] == int(rows[-1]["total_episodes"])  # type: ignore[index]
+    assert session.runner.used == int(rows[-1]["total_episodes"])
 
 
 def test_a_full_disk_costs_no_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = content_of(run(tmp_path, name="whole", inherit="last"))
+    whole = content_of(run(tmp_path, name="whole", inherit="last").folder.path)
     save, calls = SearchFolder.save_policy, iter(range(1000))
 
     def full_now_and_then(self: SearchFolder, result: WorkflowResult, config: SearchConfig) -> None:
@@ -331,7 +320,7 @@ def test_a_full_disk_costs_no_result(
         save(self, result, config)
 
     monkeypatch.setattr(SearchFolder, "save_policy", full_now_and_then)
-    folder = run(tmp_path, inherit="last")
+    folder = run(tmp_path, inherit="last").folder.path
     assert capsys.readouterr().out.count("No space left on device") == 3
     assert content_of(folder) == whole
 
@@ -344,48 +333,82 @@ def test_names_and_resumes_that_cannot_be(tmp_path: Path) -> None:
         run(tmp_path, name="../x")
     with pytest.raises(InputError, match="there is no search"):
         run(tmp_path, resume="nothing")
-    with pytest.raises(InputError, match="no folder"):
-        run(tmp_path, name="y", json=tmp_path / "nowhere" / "x.json")
-    assert not (tmp_path / "y").exists()
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "config.json").write_text('{"stockade": "0", "red_agent": "bline"}')
     with pytest.raises(InputError, match="is no search"):
         run(tmp_path, resume="t")
-    for wrong in ("{", '{"format": "stockade search", "version": 99}', '{"format": "stockade search", "version": 1}'):
+    for wrong in ("{", '{"format": "stockade search", "version": 99}', '{"format": "stockade search", "version": 2}'):
         (tmp_path / "x" / "state.json").write_text(wrong)
         with pytest.raises(InputError, match=re.escape("state.json cannot be used")):
             run(tmp_path, resume="x")
 
 
-def test_without_a_name_searches_stand_side_by_side(tmp_path: Path) -> None:
-    for _ in range(2):
-        config = dataclasses.replace(CONFIG, runs=tmp_path, name=None, red_agent="B_lineAgent", n_workflows=1)
-        assert search(config, FakeTrainer()) == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["search-bline-seed0", "search-bline-seed0-2"]
-
-
-def test_pictures_are_drawn_at_the_end_unless_not_wanted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    drawn = []
-
-    def draw(folder: Path) -> list[Path]:
-        drawn.append(folder)
-        return [folder / "one.png"]
-
-    def cannot(folder: Path) -> list[Path]:
-        raise InputError("pictures need matplotlib")
-
-    for name, how, plots in (("a", draw, True), ("b", draw, False), ("c", cannot, True)):
-        config = dataclasses.replace(CONFIG, runs=tmp_path, name=name, n_workflows=1, plots=plots)
-        assert search(config, FakeTrainer(), how) == 0
-    assert drawn == [tmp_path / "a"]
-    printed = capsys.readouterr().out
-    assert "one.png" in printed
-    assert "pictures: none; pictures need matplotlib" in printed
-
-
 def test_nothing_that_matters_is_one_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Against an attacker who does nothing."""
-    monkeypatch.setattr(search_module, "types_red_can_hold", lambda *_: ~ALL_MATTER)
-    summary = summary_of(run(tmp_path, FakeTrainer(held=(False,) * 5)))
-    assert summary["classes"] == 1
-    assert len(summary["workflows"]) == 1  # type: ignore[arg-type]
+    monkeypatch.setattr(separate, "types_red_can_hold", lambda *_: ~ALL_MATTER)
+    session = run(tmp_path, FakeTrainer(held=(False,) * 5))
+    assert session.strategy.n_classes == len(session.results) == 1
+
+
+# ----------------------------------------------------------------------------------------- strict: trained further
+@pytest.mark.parametrize("how", ["gp-ucb", "random", "round-robin", "all"])
+def test_a_strict_search_trains_its_orders_further_from_their_own_last_states(tmp_path: Path, how: str) -> None:
+    trainer = Recorder()
+    session = run(tmp_path, trainer, STRICT, search=how)
+    by_order: dict[tuple[int, ...], list[Task]] = {}
+    for task in trainer.tasks:  # type: ignore[attr-defined]
+        by_order.setdefault(task.order, []).append(task)
+    for tasks in by_order.values():
+        assert tasks[0].state is None
+        assert len({task.seed for task in tasks}) == 1
+        for before, after in itertools.pairwise(tasks):
+            expected = trainer.results[before.number].state  # type: ignore[attr-defined]
+            assert after.state.rest == expected.rest
+            np.testing.assert_array_equal(after.state.arrays["head"], expected.arrays["head"])
+    assert len(session.runner.proposals) == (7 if how == "all" else 25)
+    assert session.runner.used == 40 * len(session.results) <= 1000
+    longest = max(len(tasks) for order, tasks in by_order.items() if order != FREE)
+    assert longest - 1 <= len(by_order[FREE]) <= longest  # as long as any order
+    assert len(by_order) == 7
+    states = sorted(path.stem for path in (session.folder.path / "trainings").glob("*.json"))
+    assert states == sorted(f"{tasks[-1].number:03d}" for tasks in by_order.values())
+
+
+def test_gp_ucb_spends_its_budget_on_what_is_good_and_still_gains(tmp_path: Path) -> None:
+    session = run(tmp_path, None, STRICT)
+    times = Counter(restricted(p.order, np.array(HELD)) for p in session.runner.proposals.values() if p.order)
+    ranked = sorted(times, key=lambda o: -true_value(next(x for x in ORDERS if restricted(x, np.array(HELD)) == o)))
+    assert times[ranked[0]] + times[ranked[1]] > 2 * (times[ranked[-1]] + times[ranked[-2]])
+    assert [r.gain for r in session.results.values() if r.number == 0] == pytest.approx([math.nan], nan_ok=True)
+
+
+def test_a_search_that_is_extended_is_that_of_the_larger_budget_from_the_start(tmp_path: Path) -> None:
+    whole = content_of(run(tmp_path, None, STRICT, name="whole").folder.path)
+    short = run(tmp_path, None, STRICT, total_episodes=330)
+    assert len(short.results) == 8
+    longer = searched(SearchConfig(runs=tmp_path, resume="x", total_episodes=1000))
+    assert content_of(longer.folder.path) == whole
+
+
+def test_a_strict_session_judges_every_tried_order_on_common_seeds(tmp_path: Path) -> None:
+    """With real trainings, two attackers and the worse of them as the goal."""
+    config = SearchConfig(
+        train="separate", red="bline,meander", goal="worst", n_envs=8, horizon=10, total_episodes=400, max_episodes=80,
+        name="x", n_eval_episodes=40, judge="observed", runs=tmp_path, search="round-robin",
+    )  # fmt: skip
+    session = searched(config, train_workflow)
+    outcome = session.outcome()
+    assert outcome.orders == tuple(dict.fromkeys(r.order for r in session.results.values() if r.order != FREE))
+    assert outcome.returns.shape == (2, len(outcome.orders), 40)
+    assert outcome.free_returns is not None
+    assert outcome.free_returns.shape == (2, 40)
+    assert outcome.training_sd.shape == (2, len(outcome.orders))
+    assert outcome.episodes.sum() == sum(r.episodes for r in session.results.values() if r.order != FREE)
+    assert np.array_equal(session.outcome().returns, outcome.returns)
+    for r in session.results.values():
+        assert r.value == min(r.by_attacker)
+        assert r.compliance == 1.0
+    latest = {r.order: r for r in session.results.values()}
+    expected = [[latest[o].by_attacker[a] for o in (*outcome.orders, FREE)] for a in range(2)]
+    np.testing.assert_array_equal(outcome.curves["values"][-1], expected)
+    assert outcome.curves["episodes"][-1] == 400
