@@ -17,10 +17,12 @@ import numpy as np
 from stockade.errors import InputError
 
 GROUPS = 3
-CONCENTRATION = 1.0  # of the Dirichlet prior of the groups' shares: small, so that few groups hold most orders
-SPREADS = 8  # grid of the spread within groups, from a thousandth of the measured range (a tie) to the whole range
+CONCENTRATION = 2.0  # of the Dirichlet prior of the groups' shares
+#: Grid of the spread within groups, from a thousandth of the measured range to all of it. The smallest, a tie, has prior
+#: probability 0.5, the others share the rest.
+SPREADS = 8
+LEVEL_VARIANCE = 10.0  # prior variance of what the centres have in common, in squares of the measured range
 PARTICLES = 4000
-LEVEL_VARIANCE = 10.0
 PRIOR_EPISODES = 3.0  # that the pooled variance counts for beside an order's own
 
 
@@ -134,7 +136,9 @@ def _sample_grouped(means: np.ndarray, noise: np.ndarray, draws: int, rng: np.ra
     whiten = np.linalg.inv(np.linalg.cholesky(np.einsum("ik,sk,jk->sij", basis, variances, basis)))
 
     rows, numbers = np.arange(n), np.arange(GROUPS)
-    spread = rows * SPREADS // n  # in blocks: systematic resampling of neighbours that are alike has little variance
+    spread = np.maximum(
+        0, 1 + (2 * rows - n) * (SPREADS - 1) // n
+    )  # half have the smallest, the others one of the rest
     group = np.zeros((n, k), np.int8)
     counts = np.full((n, GROUPS), CONCENTRATION / GROUPS)
     centre = np.full((n, GROUPS), means.mean())
