@@ -1,0 +1,43 @@
+"""docs/search.md: its Python runs as pasted, its commands parse, and it names every key of summary.json and every flag."""
+
+import json
+import re
+import shlex
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from stockade.cli import parse
+from stockade.errors import flag_of
+from stockade.workflow.config import RewardFlags, SearchConfig
+
+TEXT = (Path(__file__).resolve().parents[2] / "docs" / "search.md").read_text()
+COMMANDS = re.findall(r"^stockade (search .*?)(?:  +#.*)?$", TEXT, re.MULTILINE)
+
+
+def test_python_runs_and_every_key_of_the_summary_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+    exec(compile(code, "docs/search.md", "exec"), {"__name__": "pasted"})
+    summary = json.loads((tmp_path / "runs" / "first" / "summary.json").read_text())
+    explained = {name for row in re.findall(r"^\| (`.*?) \|", TEXT, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
+    assert {*summary, *summary["classes"][0]} <= explained
+    for key in ("precedences", "free_agent", "cost_of_order"):
+        content = summary[key][0] if key == "precedences" else summary[key]
+        (row,) = re.findall(rf"^\| `{key}` \|.*?{{(.*?)}}", TEXT, re.MULTILINE)
+        assert list(content) == row.split(", ")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_parse_and_have_no_flag_without_effect(command: str) -> None:
+    config = parse("search", shlex.split(command)[1:])
+    assert config.without_effect() == []
+
+
+def test_every_flag_of_the_first_versions_way_is_explained() -> None:
+    given = {field.name for field in (*fields(RewardFlags), *fields(SearchConfig))}
+    missing = {flag_of(field.name) for field in fields(RewardFlags)} - set(re.findall(r"`(--[\w-]+)`", TEXT))
+    assert not missing
+    named = {flag.replace("-", "_") for flag in re.findall(r"`--([\w-]+)", TEXT)}
+    assert named - given <= {"red_agent", "max_steps", "no_classes"}, "a flag on the page that does not exist"
