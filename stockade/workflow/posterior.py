@@ -18,8 +18,8 @@ from stockade.errors import InputError
 
 GROUPS = 3
 CONCENTRATION = 2.0  # of the Dirichlet prior of the groups' shares
-#: Grid of the spread within groups, from a thousandth of the measured range to all of it. The smallest, a tie, has prior
-#: probability 0.5, the others share the rest.
+#: Grid of the spread within groups, from a thousandth of the measured range to all of it. The smallest, a tie, has
+#: prior probability 0.5, the others share the rest.
 SPREADS = 8
 LEVEL_VARIANCE = 10.0  # prior variance of what the centres have in common, in squares of the measured range
 PARTICLES = 4000
