@@ -85,6 +85,13 @@ class ObservesInAnotherShape(SyntheticEnv):
         return self._change(observation), *values
 
 
+class Refuses(SyntheticEnv):
+    def restore(self, state, seed=None):
+        if self.np_random_seed == 2 and state["numbers"][1] == 3:
+            raise LookupError("not this moment")
+        return super().restore(state, seed)
+
+
 class TextEnv(SyntheticEnv):
     def __init__(self):
         super().__init__()

@@ -8,6 +8,7 @@ import pytest
 
 import stockade
 from stockade.vector import LOCAL_BACKENDS, SyntheticEnv, make_vector
+from tests.vector.environments import Refuses
 
 TYPED = functools.partial(SyntheticEnv, horizon=10, fixed_length=True, true_state="typed")
 OBJECT = functools.partial(SyntheticEnv, horizon=10, fixed_length=True, true_state="object")
@@ -89,13 +90,6 @@ def test_the_snapshot_of_a_single_world_is_put_into_all(name):
         assert (observations == seen).all()
         assert envs.true_state().time.tolist() == [6] * N
         assert (steps(envs, 1)[0] == env.step(0)[0]).all()
-
-
-class Refuses(SyntheticEnv):
-    def restore(self, state, seed=None):
-        if self.np_random_seed == 2 and state["numbers"][1] == 3:
-            raise LookupError("not this moment")
-        return super().restore(state, seed)
 
 
 def test_a_refused_restore_changes_nothing(backend):
