@@ -51,12 +51,12 @@ def test_the_tables_of_the_pages_are_what_the_committed_results_give(page, commi
     assert (ROOT / page).read_text() == fill(ROOT / page, "bench", blocks), "run `stockade bench report`"
 
 
-def test_every_table_is_on_a_page_and_every_picture_is_there():
+def test_every_table_is_on_a_page_and_every_picture_is_there(committed):
     text = "".join((ROOT / page).read_text() for page in PAGES)
     assert set(re.findall(r"<!-- bench:([\w-]+):begin", text)) == set(TABLES)
-    pictures = set(re.findall(r"images/bench-(\w+).svg", text))
-    assert pictures == set(PICTURES)
-    assert all((ROOT / "docs" / "images" / f"bench-{name}.svg").is_file() for name in pictures)
+    pictures = set(re.findall(r"images/((?:bench|search)-[\w-]+).svg", text))
+    assert pictures == {name for name in PICTURES if name.removeprefix("bench-") in committed}
+    assert all((ROOT / "docs" / "images" / f"{name}.svg").is_file() for name in pictures)
 
 
 def test_links_within_the_page_lead_to_headings():
