@@ -18,5 +18,5 @@ train       n_envs, case (2 threads, 1 thread, Stable-Baselines3): episodes/s; p
 learn       case (ours, Stable-Baselines3): return
 search      parallel: workflows/min
 search-quality          red, method, budget, part (regret, RMSE: points; time: s; reported: orders); one round per seed
-search-truth-RED-STEPS  order, training (alone, together), seed, episodes: return
+search-truth-RED-STEPS  order, training (alone, together), seed, episodes, judged: return
 """

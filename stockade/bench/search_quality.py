@@ -11,27 +11,27 @@ not depend on the budget: its search is extended from budget to budget. The defa
 
 from __future__ import annotations
 
-import contextlib
-import io
 import itertools
 import json as jsonlib
 import math
-import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
 import tyro
 from tqdm import tqdm
 
+from stockade.baselines import Defender
+from stockade.bench.all_benches import QUICK_RESULTS
 from stockade.bench.command import BenchCommand, Notes
 from stockade.bench.result import RESULTS, Figure, Result, find, print_result, read_result, write_result
 from stockade.bench.runner import Case, Sample, in_turns
+from stockade.bench.search import quiet_search
 from stockade.bench.stamp import machine_stamp
 from stockade.cage2.config import WorldConfig
 from stockade.errors import InputError
@@ -42,12 +42,8 @@ from stockade.workflow.config import RewardFlags, RewardProtocol, SearchConfig
 from stockade.workflow.orders import ORDERS, Order, representative, types_red_can_hold
 from stockade.workflow.units import TYPES, Ranking
 
-if TYPE_CHECKING:
-    from stockade.learn.agents import Agent
-
-DEFAULT = "strict"
-METHODS = (DEFAULT, "gp-ucb", "random", "round-robin")
-"""All but the default are the first version's protocol, `--constraint reward`, with a way to choose the next order."""
+Method = Literal["strict", "gp-ucb", "random", "round-robin"]
+"""The default, and ways to choose the next order under the first version's protocol, `--constraint reward`."""
 SEED = 1_900_000_000
 """First seed of the episodes that policies are judged by; neither trainings nor searches play these."""
 TRUTH_SEED = 1_000
@@ -88,7 +84,7 @@ class SearchQualityBench(BenchCommand):
     """Who attacks; one after the other."""
     max_steps: int = 30
     """Steps of an episode."""
-    methods: tuple[str, ...] = METHODS
+    methods: tuple[Method, ...] = get_args(Method)
     """The default (strict), and ways to choose the next order under the first version's protocol."""
     budgets: tuple[int, ...] = (50_000, 100_000, 200_000)
     """Training episodes of a search."""
@@ -107,36 +103,28 @@ class SearchQualityBench(BenchCommand):
     truth_episodes: int = 60_000
     """Of each training alone."""
     truth_together: int = 400_000
-    """Of the one training of all orders together, whose values count too."""
-    truth_folder: Path = RESULTS
-    """Folder of the truth tables."""
+    """Of the one training of all orders together, which counts as one more seed of each."""
 
     name: ClassVar[str] = "search-quality"
     quick_settings: ClassVar[dict[str, object]] = {
         "rounds": 1, "red_agent": ("bline",), "max_steps": 6, "budgets": (800, 1600), "max_episodes": 400, "n_envs": 20,
         "n_eval_episodes": 100, "truth_seeds": 1, "truth_episodes": 400, "truth_together": 1200,
-        "runs": Path("bench-quick/searches"), "truth_folder": Path("bench-quick"),
+        "runs": QUICK_RESULTS / "searches",
     }  # fmt: skip
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {"methods": METHODS}
 
-    # ------------------------------------------------------------------------------------------------------- checks
     def check(self) -> None:
         """Refuse options that cannot be used, and without --truth an attacker whose truth is not known."""
         super().check()
         for red, method, budget in itertools.product(self._reds(), self.methods, self.budgets):
             self.config(red, method, budget, 0)
         if self.truth and self.json is not None:
-            raise InputError(f"--json is not for --truth, which writes its tables to {self.truth_folder}")
-        if not self.truth:
-            for red in self._reds():
-                self.known_truth(red)
+            raise InputError(f"--json is not for --truth, which writes {self.truth_path(red)}")
+        for red in [] if self.truth else self._reds():
+            self.known_truth(red)
 
     def _reds(self) -> list[str]:
         """The attackers by their short names."""
-        try:
-            return list(dict.fromkeys(WorldConfig(red).red for red in self.red_agent))
-        except ValueError as error:
-            raise InputError(f"--red-agent {' '.join(self.red_agent)}: {error}") from error
+        return list(dict.fromkeys(WorldConfig(red).red for red in self.red_agent))
 
     # --------------------------------------------------------------------------------------------------------- truth
     def run(self) -> int:
@@ -151,35 +139,37 @@ class SearchQualityBench(BenchCommand):
 
     def truth_path(self, red: str) -> Path:
         """File of an attacker's truth."""
-        return self.truth_folder / f"search-truth-{red}-{self.max_steps}.json"
+        return (QUICK_RESULTS if self.quick else RESULTS) / f"search-truth-{red}-{self.max_steps}.json"
 
     def make_truth(self, red: str) -> Result:
         """Train what the table lacks; it is written after every training."""
         path, begin = self.truth_path(red), time.perf_counter()
         path.parent.mkdir(parents=True, exist_ok=True)
-        known = read_result(path) if path.exists() else None
-        settings = {"red_agent": red, "max_steps": self.max_steps, "n_eval_episodes": self.n_eval_episodes}
-        if known is not None and known.settings != settings:
-            raise InputError(f"{path} was made with {known.settings}, not {settings}: move it away first")
-        before, found = (0.0, []) if known is None else (known.seconds, list(known.figures))
-        result = Result(path.stem, self.command(), machine_stamp(), settings, before, tuple(found))
-        for tags, train in self._trainings(red):
-            if not find(found, **tags):
-                new = [Figure({"order": order, **tags}, "return", (value,)) for order, value in train().items()]
-                found += new
-                result = replace(result, seconds=before + time.perf_counter() - begin, figures=tuple(found))
-                write_result(path, result)
-                print("\n".join(f"{red}: {figure.name}: {fixed(figure.value)}" for figure in new), flush=True)
+        settings = {"red_agent": red, "max_steps": self.max_steps}
+        result = Result(path.stem, self.command(), machine_stamp(), settings, 0.0, ())
+        if path.exists():
+            known = read_result(path)
+            result = replace(result, seconds=known.seconds, figures=known.figures)
+        before = result.seconds
+        for tags, orders in self._trainings(red):
+            if all(find(result.figures, order=label, **tags) for label in orders):
+                continue
+            values = self._values(red, orders, tags["episodes"], tags["seed"])
+            new = [Figure({"order": label, **tags}, "return", (value,)) for label, value in values.items()]
+            seconds = before + time.perf_counter() - begin
+            result = replace(result, seconds=seconds, figures=(*result.figures, *new))
+            write_result(path, result)
+            print("\n".join(f"{red}: {figure.name}: {fixed(figure.value)}" for figure in new), flush=True)
         return result
 
-    def _trainings(self, red: str) -> Iterator[tuple[dict[str, Any], Callable[[], dict[str, float]]]]:
-        """Tags of each training, and what gives its values by order; all orders have one before one has two."""
-        tags = {"training": "together", "seed": TRUTH_SEED, "episodes": self.truth_together}
-        yield tags, partial(self._values_together, red)
-        for seed in range(TRUTH_SEED, TRUTH_SEED + self.truth_seeds):
-            tags = {"training": "alone", "seed": seed, "episodes": self.truth_episodes}
-            for label, order in classes(red, self.max_steps)[1].items():
-                yield {"order": label, **tags}, partial(self._value_alone, red, label, order, seed)
+    def _trainings(self, red: str) -> Iterator[tuple[dict[str, Any], dict[str, Order]]]:
+        """Tags and orders of each training; all orders have one before any has two."""
+        orders = classes(red, self.max_steps)[1]
+        together = {"training": "together", "episodes": self.truth_together, "judged": self.n_eval_episodes}
+        alone = {**together, "training": "alone", "episodes": self.truth_episodes}
+        yield {**together, "seed": TRUTH_SEED}, orders
+        for seed, label in itertools.product(range(TRUTH_SEED, TRUTH_SEED + self.truth_seeds), orders):
+            yield {**alone, "seed": seed}, {label: orders[label]}
 
     def known_truth(self, red: str) -> dict[str, float]:
         """Value of every class of orders: the best of its trainings.
@@ -188,46 +178,39 @@ class SearchQualityBench(BenchCommand):
             InputError: a class was not trained alone yet.
         """
         path, labels = self.truth_path(red), classes(red, self.max_steps)[1]
-        table = read_result(path).figures if path.exists() else ()
+        table = find(read_result(path).figures, judged=self.n_eval_episodes) if path.exists() else []
         missing = [label for label in labels if not find(table, order=label, training="alone")]
         if missing:
             make = replace(self, red_agent=(red,), truth=True, json=None).command()
-            raise InputError(f"the true value of {len(missing)} orders against {red} is not in {path} (the first: "
-                             f"{missing[0]}); make it with: {make}")  # fmt: skip
+            raise InputError(f"{path} lacks {len(missing)} of the {len(labels)} orders' true values, of "
+                             f"{self.n_eval_episodes} episodes each; make them with: {make}")  # fmt: skip
         return {label: max(figure.value for figure in find(table, order=label)) for label in labels}
 
-    def _values_together(self, red: str) -> dict[str, float]:
-        from stockade.workflow.policies import load_search
-
-        folder, summary = searched(self.config(red, DEFAULT, self.truth_together, TRUTH_SEED))
-        orders = {entry["order"]: entry["ranking"] for entry in summary["classes"]}
-        return {label: self._judged(load_search(folder, order=label), orders[label], red) for label in orders}
-
-    def _value_alone(self, red: str, label: str, order: Order, seed: int) -> dict[str, float]:
+    def _values(self, red: str, orders: Mapping[str, Order], episodes: int, seed: int) -> dict[str, float]:
+        """Train one policy for these orders, and judge it for each."""
         from stockade.workflow.conditioned import ConditionedTraining
         from stockade.workflow.training import episodes_of_update
 
-        config = self.config(red, DEFAULT, self.truth_episodes, seed)
-        training = ConditionedTraining(config, TYPES, [order], seed)
+        config = self.config(red, "strict", episodes, seed)
+        training = ConditionedTraining(config, TYPES, list(orders.values()), seed)
         try:
-            while training.episodes + episodes_of_update(config) <= self.truth_episodes:
-                training.advance(self.truth_episodes)
-            return {label: float(training.returns(self.n_eval_episodes, SEED).mean())}
+            while training.episodes + episodes_of_update(config) <= episodes:
+                training.advance(episodes)
+            means = training.returns(self.n_eval_episodes, SEED).mean(axis=(0, 2))
         finally:
             training.close()
-
-    def _judged(self, agent: Agent, order: Ranking, red: str) -> float:
-        return float(strict_returns(agent, order, red, self.max_steps, self.n_eval_episodes).mean())
+        return dict(zip(orders, means.tolist(), strict=True))
 
     # ------------------------------------------------------------------------------------------------------ searches
     def measure(self, notes: Notes) -> None:
         """Attacker by attacker and seed by seed; small budgets first, so that searches can be extended."""
-        cases = list(itertools.product(self.methods, sorted(set(self.budgets))))
         for red in self._reds():
-            tags = [{"red": red, "method": method, "budget": budget} for method, budget in cases]
-            in_turns([[Case(tag, partial(next, self._searches(**tag))) for tag in tags]], self.rounds, notes)
+            cases = [Case({"red": red, "method": method, "budget": budget},
+                          partial(next, self._searches(red, method, budget)))
+                     for method, budget in itertools.product(self.methods, sorted(set(self.budgets)))]  # fmt: skip
+            in_turns([cases], self.rounds, notes)
 
-    def _searches(self, red: str, method: str, budget: int) -> Iterator[list[Sample]]:
+    def _searches(self, red: str, method: Method, budget: int) -> Iterator[list[Sample]]:
         """The figures of one search after the other, seed by seed."""
         truth = self.known_truth(red)
         for seed in itertools.count():
@@ -241,16 +224,16 @@ class SearchQualityBench(BenchCommand):
                 Sample("orders", len(delivered.reported), {"part": "reported"}),
             ]  # fmt: skip
 
-    def config(self, red: str, method: str, budget: int, seed: int) -> SearchConfig:
+    def config(self, red: str, method: Method, budget: int, seed: int) -> SearchConfig:
         """The settings of a search; its name depends on all of them, but for the budget of one that is extended."""
         config = SearchConfig(red, self.max_steps, budget, n_envs=self.n_envs, seed=seed, runs=self.runs, plots=False)
-        if method == DEFAULT:
-            config = replace(config, n_eval_episodes=self.n_eval_episodes)
+        if method == "strict":
+            config = decides = replace(config, n_eval_episodes=self.n_eval_episodes)
         else:
             least = min(self.max_episodes, RewardProtocol().min_episodes)
             config = replace(config, constraint="reward", search=method, max_episodes=self.max_episodes,
                              first_version=RewardFlags(min_episodes=least))  # fmt: skip
-        decides = config if method == DEFAULT else replace(config, total_episodes=None)
+            decides = replace(config, total_episodes=None)
         digest = zlib.crc32(as_json(decides.to_json()).encode())
         return replace(config, name=f"{red}-{self.max_steps}-{method}-seed{seed}-{digest:08x}")
 
@@ -258,16 +241,17 @@ class SearchQualityBench(BenchCommand):
         """Search, unless that is done already, and judge the policy that comes out."""
         from stockade.workflow.policies import load_search
 
-        kept = config.runs / str(config.name) / f"delivered-{config.budget}-{self.n_eval_episodes}.json"
+        folder = config.runs / str(config.name)
+        kept = folder / f"delivered-{config.budget}-{self.n_eval_episodes}.json"
         if kept.exists():
             return Delivered(**jsonlib.loads(kept.read_text()))
-        folder, summary = searched(config)
+        begun = (folder / "config.json").exists()
+        summary = quiet_search(replace(config, resume=config.name) if begun else config)
         matters, _ = classes(config.red, self.max_steps)
-        rankings = {entry["order"]: entry["ranking"] for entry in summary["classes"]}
         reported = [(TYPES.describe(entry["ranking"], matters), entry["value"]) for entry in summary["classes"]]
-        best = rankings[summary["best"][0]]
-        value = self._judged(load_search(folder), best, config.red)
-        delivered = Delivered(TYPES.describe(best, matters), value, reported, summary["seconds"])
+        best = next(entry["ranking"] for entry in summary["classes"] if entry["order"] == summary["best"][0])
+        returns = strict_returns(load_search(folder), best, config.red, self.max_steps, self.n_eval_episodes)
+        delivered = Delivered(TYPES.describe(best, matters), returns.mean(), reported, summary["seconds"])
         write_durably(kept.absolute(), as_json(asdict(delivered)).encode())
         return delivered
 
@@ -280,20 +264,7 @@ def classes(red: str, steps: int) -> tuple[np.ndarray, dict[str, Order]]:
     return matters, {TYPES.describe(order, matters): order for order in orders}
 
 
-def searched(config: SearchConfig) -> tuple[Path, dict[str, Any]]:
-    """Run a search without its output, or continue it where it stands; its folder and summary."""
-    from stockade.workflow.search import search
-
-    begun, printed = (config.runs / str(config.name) / "config.json").exists(), io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-        result = search(replace(config, resume=config.name) if begun else config)
-    if result.answer is None:
-        print("stopped; the same command continues from here", file=sys.stderr)
-        raise SystemExit(result.exit_code)
-    return result.folder, result.to_dict()
-
-
-def strict_returns(agent: Agent, order: Ranking, red: str, horizon: int, episodes: int) -> np.ndarray:
+def strict_returns(agent: Defender, order: Ranking, red: str, horizon: int, episodes: int) -> np.ndarray:
     """(episodes,) returns of a policy on the seeds of the truth; fixes that the order forbids are not carried out.
 
     A policy that was trained for compliance is free to violate its order; here it is bound like the others.
