@@ -11,7 +11,7 @@ from stockade.bench.pictures import PICTURES, save
 from stockade.bench.report import PAGES, fill
 from stockade.bench.result import find, read_results
 from stockade.bench.tables import FIRST_VERSION, TABLES, Grid
-from tests.bench.results import figure, result, write
+from tests.bench.results import figure, result, search_quality, write
 
 ROOT = Path(__file__).parents[2]
 MARKED = "# Title\n\n<!-- bench:memory:begin -->\nold\n<!-- bench:memory:end -->\n\nwritten by hand\n"
@@ -92,7 +92,7 @@ def test_what_was_not_measured_says_what_to_run():
 def test_a_picture_drawn_again_is_the_same_file(committed, name, tmp_path):
     files = [tmp_path / "first.svg", tmp_path / "second.svg"]
     for file in files:
-        save(PICTURES[name](committed), file)
+        save(PICTURES[name]({"search-quality": search_quality(), **committed}), file)
     content = files[0].read_bytes()
     assert content.startswith(b"<?xml")
     assert b"<dc:date>" not in content
