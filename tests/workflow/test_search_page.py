@@ -1,4 +1,4 @@
-"""docs/search.md: its Python runs as pasted, its commands parse, and it names every key of summary.json and every flag."""
+"""docs/search.md: its Python runs as pasted, its commands parse, it names every key of summary.json and every flag."""
 
 import json
 import re
@@ -21,7 +21,9 @@ def test_python_runs_and_every_key_of_the_summary_is_explained(tmp_path: Path, m
     (code,) = re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
     exec(compile(code, "docs/search.md", "exec"), {"__name__": "pasted"})
     summary = json.loads((tmp_path / "runs" / "first" / "summary.json").read_text())
-    explained = {name for row in re.findall(r"^\| (`.*?) \|", TEXT, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
+    explained = {
+        name for row in re.findall(r"^\| (`.*?) \|", TEXT, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
+    }
     assert {*summary, *summary["classes"][0]} <= explained
     for key in ("precedences", "free_agent", "cost_of_order"):
         content = summary[key][0] if key == "precedences" else summary[key]
