@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from stockade.baselines import ALIASES, BASELINES
-from stockade.errors import InputError, did_you_mean
+from stockade.errors import InputError, SettingError, did_you_mean
 from stockade.files import write_durably as write_durably
 
 Kind = Literal["train", "search"]
@@ -53,7 +53,7 @@ def new_run_folder(runs: Path, name: str | None, default: str) -> Path:
     while name is None and folder.exists():
         folder, number = runs / f"{stem}-{number}", number + 1
     if folder.name in builtin_names():
-        raise InputError(f"--name {stem}: a policy of the package has this name; choose another")
+        raise SettingError("name", stem, "is the name of a policy of the package; choose another")
     if (folder / "config.json").exists():
         raise InputError(f"{folder} exists already; continue it with --resume {stem}, or take another --name")
     folder.mkdir(parents=True, exist_ok=True)

@@ -309,7 +309,7 @@ class Buffers:
 
     def row(self, i: int) -> tuple[Any, ...]:
         """A copy of the results in row i."""
-        row: tuple[Any, ...] = tree_map(lambda array: np.array(array[i]), self.results())
+        row: tuple[Any, ...] = tree_map(lambda array: array[i, ...].copy(), self.results())
         return row
 
     def put_results(self, rows: Any, results: tuple[Any, ...]) -> None:

@@ -166,11 +166,15 @@ class SyntheticEnv(gymnasium.Env[np.ndarray, np.int64]):
             "random": self.np_random.bit_generator.state,
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go back to a snapshot."""
+    def restore(self, state: dict[str, Any], seed: int | None = None) -> np.ndarray:
+        """Go back to a snapshot, with a new stream of chance if a seed is given; returns the observation."""
         self._life, self._time, self._length, self._terminates, self._factor, self._seed = state["numbers"]
         self._observation[:] = state["observation"]
-        self.np_random.bit_generator.state = state["random"]
+        if seed is None:
+            self.np_random.bit_generator.state = state["random"]
+        else:
+            super().reset(seed=seed)
+        return self._observation.copy()
 
     def _write_true_state(self, record: np.ndarray) -> None:
         record["time"] = self._time

@@ -17,10 +17,12 @@ import numpy as np
 from stockade.errors import InputError
 
 GROUPS = 3
-CONCENTRATION = 1.0  # of the Dirichlet prior of the groups' shares: small, so that few groups hold most orders
-SPREADS = 8  # grid of the spread within groups, from a thousandth of the measured range (a tie) to the whole range
-PRIOR = np.zeros(SPREADS)
-CHAINS, WARM_UP = 250, 30
+CONCENTRATION = 2.0  # of the Dirichlet prior of the groups' shares
+#: Grid of the spread within groups, from a thousandth of the measured range to all of it. The smallest, a tie, has
+#: prior probability 0.5, the others share the rest.
+SPREADS = 8
+LEVEL_VARIANCE = 10.0  # prior variance of what the centres have in common, in squares of the measured range
+PARTICLES = 4000
 PRIOR_EPISODES = 3.0  # that the pooled variance counts for beside an order's own
 
 
@@ -118,10 +120,11 @@ def noise_of_means(returns: np.ndarray) -> np.ndarray:
 def _sample_grouped(means: np.ndarray, noise: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndarray:
     """(draws, K) from the posterior of: value = centre of its group + N(0, spread^2), measured = value + N(0, noise).
 
-    Gibbs sampling, many chains at once. The values are integrated out of the updates of groups, centres and spread,
-    since they would tie the chains to where they are when the spread is small.
+    A particle filter over the orders. A particle has a spread and the groups of the orders so far, which give its
+    centres a normal distribution; for the next order, each particle tries all groups, and the best of all (particle,
+    group) go on. Centres and values are integrated out, and sampled at the end.
     """
-    k, chains = len(means), min(CHAINS, draws)
+    k, n = len(means), min(PARTICLES, draws)
     eigenvalues, basis = np.linalg.eigh(noise)
     eigenvalues = np.maximum(eigenvalues, 0.0)
     scale = np.ptp(means) + np.sqrt(eigenvalues.mean())
@@ -129,57 +132,39 @@ def _sample_grouped(means: np.ndarray, noise: np.ndarray, draws: int, rng: np.ra
         return np.tile(means, (draws, 1))
     spreads = np.geomspace(1e-3 * scale, scale, SPREADS)
     variances = eigenvalues + spreads[:, None] ** 2  # (spreads, K) of the measured around their centres, in the basis
-    precisions = np.einsum("ik,sk,jk->sij", basis, 1 / variances, basis)
+    # Rows that make the noise of the measured means white: (spreads, K, K), lower triangular.
+    whiten = np.linalg.inv(np.linalg.cholesky(np.einsum("ik,sk,jk->sij", basis, variances, basis)))
 
-    rows, numbers = np.arange(chains), np.arange(GROUPS)
-    level = np.full(chains, means.mean())
-    centres = means[rng.integers(k, size=(chains, GROUPS))]
-    group = rng.integers(GROUPS, size=(chains, k))
-    spread = np.full(chains, SPREADS - 1)  # wide at first, so that orders change groups freely
-    kept = []
-    for sweep in range(WARM_UP + -(-draws // chains)):
-        _update_groups(means, group, centres, precisions, spread, rng)
-        # Centres given groups: normal, with prior N(level, scale^2); the level has a flat prior.
-        member = basis.T @ (group[:, :, None] == numbers)
-        weighted = np.swapaxes(member / variances[spread, :, None], 1, 2)  # (chains, groups, K)
-        precision = weighted @ member + np.eye(GROUPS) / scale**2
-        pull = weighted @ (means @ basis) + level[:, None] / scale**2
-        factor = np.swapaxes(np.linalg.cholesky(precision), 1, 2)
-        centres = np.linalg.solve(precision, pull[:, :, None])[:, :, 0]
-        centres += np.linalg.solve(factor, rng.standard_normal((chains, GROUPS, 1)))[:, :, 0]
-        level = centres.mean(axis=1) + rng.standard_normal(chains) * scale / np.sqrt(GROUPS)
-        residual = (means - centres[rows[:, None], group]) @ basis
-        score = -0.5 * (residual**2 @ (1 / variances).T + np.log(variances).sum(axis=1)) + PRIOR
-        spread = (score + rng.gumbel(size=score.shape)).argmax(axis=1)
-        if sweep >= WARM_UP:
-            share = spreads[spread, None] ** 2 / variances[spread]
-            values = residual * share + rng.standard_normal((chains, k)) * np.sqrt(eigenvalues * share)
-            kept.append(centres[rows[:, None], group] + values @ basis.T)
-    return np.concatenate(kept)[:draws]
-
-
-def _update_groups(
-    means: np.ndarray, group: np.ndarray, centres: np.ndarray,
-    precisions: np.ndarray, spread: np.ndarray, rng: np.random.Generator,
-) -> None:  # fmt: skip
-    """A new group, in place, for each order in turn, given the others' groups.
-
-    Args:
-        means: (K,). group: (chains, K) int. centres: (chains, groups).
-        precisions: (spreads, K, K) of the measured means around their centres. spread: (chains,) int, which of them.
-    """
-    chains, k = group.shape
-    rows = np.arange(chains)
-    residual = means - centres[rows[:, None], group]
-    counts = (group[:, :, None] == np.arange(GROUPS)).sum(axis=1) + CONCENTRATION / GROUPS
-    luck = rng.gumbel(size=(k, chains, GROUPS))
+    rows, numbers = np.arange(n), np.arange(GROUPS)
+    spread = np.maximum(
+        0, 1 + (2 * rows - n) * (SPREADS - 1) // n
+    )  # half have the smallest, the others one of the rest
+    group = np.zeros((n, k), np.int8)
+    counts = np.full((n, GROUPS), CONCENTRATION / GROUPS)
+    centre = np.full((n, GROUPS), means.mean())
+    covariance = np.tile(scale**2 * (np.eye(GROUPS) + LEVEL_VARIANCE), (n, 1, 1))  # of the centres
     for i in range(k):
-        row = precisions[spread, i]
-        slope = np.einsum("ck,ck->c", row, residual)[:, None]
-        counts[rows, group[:, i]] -= 1
-        change = centres[rows, group[:, i], None] - centres  # of the residual, if order i moves to each of the groups
-        score = np.log(counts) - change * (slope + 0.5 * change * row[:, i, None])
-        chosen = (score + luck[i]).argmax(axis=1)
-        residual[:, i] += change[rows, chosen]
-        group[:, i] = chosen
-        counts[rows, chosen] += 1
+        row = whiten[spread, i]
+        earlier = np.einsum("nk,nkg->ng", row[:, :i], group[:, :i, None] == numbers)
+        design = earlier[:, None, :] + row[:, i, None, None] * np.eye(GROUPS)  # (n, group of order i, centres)
+        spanned = design @ covariance
+        variance = 1 + (spanned * design).sum(axis=2)
+        error = (row @ means)[:, None] - (design @ centre[:, :, None])[:, :, 0]
+        score = np.log(counts * row[:, i, None]) - 0.5 * (error**2 / variance + np.log(variance))
+        total = np.cumsum(np.exp(score - score.max()))
+        chosen = np.searchsorted(total, (rows + rng.random()) / n * total[-1]).clip(0, total.size - 1)
+        parent, new = np.divmod(chosen, GROUPS)
+        spread, group, counts = spread[parent], group[parent], counts[parent]
+        group[:, i] = new
+        counts[rows, new] += 1
+        spanned, gain = spanned[parent, new], spanned[parent, new] / variance[parent, new, None]
+        centre = centre[parent] + gain * error[parent, new, None]
+        covariance = covariance[parent] - gain[:, :, None] * spanned[:, None, :]
+
+    each = np.arange(draws) % n
+    spread, group, own = spread[each], group[each], np.linalg.cholesky(covariance + 1e-12 * scale**2 * np.eye(GROUPS))
+    centre = centre[each] + (own[each] @ rng.standard_normal((draws, GROUPS, 1)))[:, :, 0]
+    centre = np.take_along_axis(centre, group.astype(np.intp), axis=1)
+    share = spreads[spread, None] ** 2 / variances[spread]
+    values = (means - centre) @ basis * share + rng.standard_normal((draws, k)) * np.sqrt(eigenvalues * share)
+    return centre + values @ basis.T

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stockade.cage2.vector import NativeVectorEnv
 from stockade.learn.checkpoint import Checkpoint
 from stockade.learn.policy import Policy
 from stockade.learn.ppo import PPO
+from stockade.vector.native import NativeVectorEnv
 from stockade.workflow.aligned import AlignedVectorEnv, Episodes
 from stockade.workflow.compliance import FixCounts
 from stockade.workflow.config import SearchConfig
@@ -112,8 +112,8 @@ class RewardTraining:
 
 def make_aligned(config: SearchConfig, order: Order, n: int) -> AlignedVectorEnv:
     """Environments of a search, on one thread."""
-    world = NativeVectorEnv(n, config.red, config.horizon, config.rules, obs=config.obs, reward=config.reward, copy=False,
-                            threads=1)  # fmt: skip
+    world = NativeVectorEnv(n, config.red, config.horizon, config.rules, obs=config.obs, reward=config.reward,
+                            copy=False, threads=1)  # fmt: skip
     return AlignedVectorEnv(world, order, config.protocol)
 
 

@@ -10,7 +10,13 @@ import pytest
 from stockade.vector import LOCAL_BACKENDS as BACKENDS
 from stockade.vector import EnvironmentFailure, Fault, NonFiniteError, SyntheticEnv, make_vector
 from stockade.vector.testing import SyntheticFault
-from tests.vector.environments import AwkwardEnv, FailsInReset
+from tests.vector.environments import (
+    AwkwardEnv,
+    FailsInReset,
+    GivesAListAsInfo,
+    GivesALockAsInfo,
+    ObservesInAnotherShape,
+)
 
 ACTIONS = np.arange(4)
 RAISES = functools.partial(SyntheticEnv, horizon=20, faults=(Fault("exception", step=3, seed=102),))
@@ -160,3 +166,36 @@ def test_async_failure_is_raised_once_and_the_others_go_on():
         envs.async_reset(options={"reset_mask": np.array([False, False, True, False])})
         pump(envs, MANY_TURNS, seen, enough=lambda: (seen > 5).all())
         assert (seen > 5).all()
+
+
+def test_an_info_that_is_no_dictionary_is_named(backend):
+    with make_vector(backend, GivesAListAsInfo, 2) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(TypeError, match=r"an info must be a dictionary, not a list: \[1, 2\]"):
+            envs.step(np.zeros(2, np.int64))
+
+
+@pytest.mark.parametrize("backend", ["pipes", "shared_memory", "async"])
+def test_an_info_that_cannot_travel_is_blamed_on_its_environment(backend):
+    with make_vector(backend, GivesALockAsInfo, 3, workers=1) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(TypeError, match="cannot be sent to the parent") as caught:
+            envs.step(np.zeros(3, np.int64))
+        assert caught.value.__cause__.env_id == 1
+        assert not caught.value.__cause__.others
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (lambda seen: seen[0], ValueError),
+        (lambda seen: seen[None, :1], ValueError),
+        (lambda seen: seen + 1j, TypeError),
+    ],
+    ids=["scalar", "broadcast", "complex"],
+)
+def test_an_observation_that_would_be_changed_silently_is_refused_in_step_too(backend, change, error):
+    with make_vector(backend, lambda: ObservesInAnotherShape(change), 2) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(error, match="the observation has"):
+            envs.step(np.zeros(2, np.int64))

@@ -99,7 +99,7 @@ def test_another_version_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(module, "VERSION", 99)
     save(tmp_path / "one", sample())
     monkeypatch.undo()
-    with pytest.raises(CheckpointError, match="version 99 .* reads version 1"):
+    with pytest.raises(CheckpointError, match=r"version 99 .* reads version 1"):
         load(tmp_path / "one")
 
 

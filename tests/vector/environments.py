@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import threading
 
 import gymnasium
 import numpy as np
@@ -43,6 +44,52 @@ class OneFails(SyntheticEnv):
         if number == 3:
             raise ConnectionError("the third one cannot be built")
         super().__init__()
+
+
+class DiesAtBirth(SyntheticEnv):
+    """Those of all that are built whose number is in `doomed` end their process."""
+
+    def __init__(self, counter, doomed):
+        for number in itertools.count(1):
+            try:
+                os.close(os.open(f"{counter}-{number}", os.O_CREAT | os.O_EXCL))
+                break
+            except FileExistsError:
+                continue
+        if number in doomed:
+            os._exit(5)
+        super().__init__()
+
+
+class GivesAListAsInfo(SyntheticEnv):
+    def step(self, action):
+        *values, _ = super().step(action)
+        return *values, [1, 2]
+
+
+class GivesALockAsInfo(SyntheticEnv):
+    def step(self, action):
+        *values, info = super().step(action)
+        return *values, {"lock": threading.Lock()} if self.np_random_seed == 1 else info
+
+
+class ObservesInAnotherShape(SyntheticEnv):
+    """In steps, not in resets."""
+
+    def __init__(self, change):
+        super().__init__()
+        self._change = change
+
+    def step(self, action):
+        observation, *values = super().step(action)
+        return self._change(observation), *values
+
+
+class Refuses(SyntheticEnv):
+    def restore(self, state, seed=None):
+        if self.np_random_seed == 2 and state["numbers"][1] == 3:
+            raise LookupError("not this moment")
+        return super().restore(state, seed)
 
 
 class TextEnv(SyntheticEnv):

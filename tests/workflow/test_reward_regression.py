@@ -28,7 +28,10 @@ def config_of(settings: dict[str, Any], runs: Path) -> SearchConfig:
     rest = {name: value for name, value in settings.items() if name not in flags}
     names = {"max_steps": "horizon", "red_agent": "red"}
     return SearchConfig(
-        constraint="reward", first_version=RewardFlags(**flags), runs=runs, **{names.get(k, k): v for k, v in rest.items()}
+        constraint="reward",
+        first_version=RewardFlags(**flags),
+        runs=runs,
+        **{names.get(k, k): v for k, v in rest.items()},
     )
 
 

@@ -1,4 +1,4 @@
-"""The verdict of a search: calibrated over simulated searches, right at the edges, and never more certain than its data."""
+"""The verdict of a search: calibrated over simulated searches, right at the edges, never more certain than its data."""
 
 import dataclasses
 import itertools
@@ -37,7 +37,7 @@ def words(verdicts: tuple[Verdict, ...], **parts: Any) -> str:
 
 # --------------------------------------------------------------------------------------------------- simulated searches
 def true_values(rng: np.random.Generator, kind: str, units: int) -> np.ndarray:
-    """(K,) values of all orders: exact groups, groups with differences within the margin, normal, all equal, additive."""
+    """(K,) values of all orders: exact groups, groups with small differences, normal, all equal, additive."""
     orders = permutations(units)
     k = len(orders)
     if kind == "tied":
