@@ -12,9 +12,10 @@ from stockade.cage2.config import WorldConfig
 from stockade.cage2.env import CAGE2Env
 from stockade.vector.asynchronous import AsyncVectorEnv
 from stockade.vector.base import BaseVectorEnv
-from stockade.vector.make import BACKENDS, BackendOptions, Factory, check_options, make_vector
+from stockade.vector.make import BACKENDS, BackendOptions, check_options, make_vector
 from stockade.vector.native import NativeVectorEnv
 from stockade.vector.native_slice import NativeFactory
+from stockade.vector.outcome import Factory
 
 ENV_ID = "stockade/CAGE2-v0"
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from stockade.vector.infos import scatter_infos
 from stockade.vector.local.channel import from_peer, to_parent
-from stockade.vector.outcome import Description, Failure, Inheritance, Outcome, SliceConfig, build_environments
+from stockade.vector.outcome import Description, Failure, Inheritance, Outcome, RunConfig, build_environments
 from stockade.vector.slice import EnvSlice
 from stockade.vector.spaces import Buffers, tree_map
 
@@ -36,7 +36,7 @@ class SliceSpec:
     factory: bytes
     first: int
     count: int
-    config: SliceConfig
+    config: RunConfig
     inheritance: Inheritance | None = None
 
     @property

@@ -16,7 +16,7 @@ from stockade.cage2.snapshot import Snapshot
 from stockade.cage2.truth import TrueState
 from stockade.vector.base import BaseVectorEnv
 from stockade.vector.native_slice import NativeSlice, refuse_options
-from stockade.vector.outcome import Description, Outcome, SliceConfig, autoreset_mode_of
+from stockade.vector.outcome import Description, Outcome, RunConfig, autoreset_mode_of
 from stockade.vector.spaces import ActionGate, Buffers, Tree
 from stockade.vector.truth import TrueStates
 
@@ -65,10 +65,10 @@ class NativeVectorEnv(BaseVectorEnv):
         description = Description.of(world)
         batch = Batch(world.config, num_envs, threads)
         buffers = Buffers.allocate(description.layout, batch.n)
-        config = SliceConfig(mode, check_finite=False, true_states="every_step")
+        config = RunConfig(mode, check_finite=False, true_states="every_step", copy=copy)
         self._slice = NativeSlice(world, batch, 0, buffers, config)
         self._truth: TrueStates | None = None
-        super().__init__(description, batch.n, buffers, config, copy)
+        super().__init__(description, batch.n, buffers, config)
         self._gate = _CompiledGate(description.layout.action_space)
 
     @property

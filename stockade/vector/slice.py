@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from stockade.errors import NonFiniteError, UnsupportedFeatureError
-from stockade.vector.outcome import Failure, Inheritance, Outcome, Saved, SliceConfig
+from stockade.vector.outcome import Failure, Inheritance, Outcome, RunConfig, Saved
 from stockade.vector.spaces import Buffers, RowReader, Tree, copied, leaves, row_writer
 
 RUNNING, RESET_OWED, LOST, FAILED = range(4)
@@ -30,7 +30,7 @@ class EnvSlice:
         environments: the environments.
         first: global id of the first one; the others follow.
         buffers: their rows.
-        config: see `SliceConfig`.
+        config: see `RunConfig`.
         inheritance: given if this slice takes the place of one that died.
     """
 
@@ -39,7 +39,7 @@ class EnvSlice:
         environments: Sequence[gymnasium.Env[Any, Any]],
         first: int,
         buffers: Buffers,
-        config: SliceConfig,
+        config: RunConfig,
         inheritance: Inheritance | None = None,
     ) -> None:
         count = len(environments)
