@@ -76,9 +76,10 @@ class SliceHost:
             self.part = EnvSlice(self._environments, *placed)
 
     def close(self) -> None:
-        """Close the environments."""
-        for environment in self._environments:
-            environment.close()
+        """Close the environments; what they raise then is of no interest to anybody."""
+        part = getattr(self, "part", None)
+        for closing in self._environments if part is None else (part,):
+            closing.close()
 
     def serve(self, kind: str, sequence: int, arguments: tuple[Any, ...]) -> bytes:
         """A command -> (sequence, outcome or None, arrays or None), the arrays as `Buffers.results` gives them."""

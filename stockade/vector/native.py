@@ -41,21 +41,12 @@ class NativeVectorEnv(BaseVectorEnv):
     def __init__(
         self,
         num_envs: int,
-        red: str = "bline",
-        horizon: int = 100,
-        rules: str = "current",
-        chance: str = "fast",
-        green: str = "sleep",
+        red: str = "bline", horizon: int = 100, rules: str = "current", chance: str = "fast", green: str = "sleep",
         *,
-        obs: str = "bits",
-        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        obs_dtype: Any = np.uint8,
-        copy: bool = True,
-        info: bool = False,
-        action_mask: bool = False,
-        threads: int | None = None,
+        obs: str = "bits", obs_dtype: Any = np.uint8, info: bool = False, action_mask: bool = False,
         render_mode: str | None = None,
-    ) -> None:
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP, copy: bool = True, threads: int | None = None,
+    ) -> None:  # fmt: skip
         self.closed = True
         mode = autoreset_mode_of(autoreset_mode)
         world = CAGE2Env(
