@@ -8,7 +8,7 @@ from typing import Any, Literal, Unpack, overload
 import gymnasium
 import numpy.typing as npt
 
-from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights, WorldConfig
+from stockade.cage2.config import RewardWeights, WorldConfig
 from stockade.cage2.env import CAGE2Env
 from stockade.vector.asynchronous import AsyncVectorEnv
 from stockade.vector.base import BaseVectorEnv
@@ -40,30 +40,8 @@ _CONFIG_OPTIONS = WorldConfig.__dataclass_fields__.keys()
 _WORLD_OPTIONS = VecOptions.__annotations__.keys() - BackendOptions.__annotations__.keys()
 
 
-<<<<<<< HEAD
-def make(
-    red: str = "bline",
-    horizon: int = 100,
-    rules: str = "current",
-    chance: str = "fast",
-    green: str = "sleep",
-    *,
-    obs: str = "bits",
-    reward: RewardWeights = CHALLENGE_REWARD,
-    obs_dtype: npt.DTypeLike = "uint8",
-    info: bool = True,
-    action_mask: bool = False,
-    render_mode: str | None = None,
-) -> CAGE2Env:
-    """One world as a Gymnasium environment; arguments as in CAGE2Env."""
-    return CAGE2Env(
-        red, horizon, rules, chance, green, obs=obs, reward=reward, obs_dtype=obs_dtype, info=info,
-        action_mask=action_mask, render_mode=render_mode,
-    )  # fmt: skip
-=======
 make = CAGE2Env
 """One world as a Gymnasium environment: `make(red, horizon, rules, chance, green, ...)`."""
->>>>>>> wt-vector
 
 
 @overload

@@ -43,18 +43,8 @@ class NativeVectorEnv(BaseVectorEnv):
         num_envs: int,
         red: str = "bline", horizon: int = 100, rules: str = "current", chance: str = "fast", green: str = "sleep",
         *,
-<<<<<<< HEAD
-        obs: str = "bits",
-        reward: RewardWeights = CHALLENGE_REWARD,
-        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        obs_dtype: Any = np.uint8,
-        copy: bool = True,
-        info: bool = False,
+        obs: str = "bits", reward: RewardWeights = CHALLENGE_REWARD, obs_dtype: Any = np.uint8, info: bool = False,
         action_mask: bool = False,
-        threads: int | None = None,
-=======
-        obs: str = "bits", obs_dtype: Any = np.uint8, info: bool = False, action_mask: bool = False,
->>>>>>> wt-vector
         render_mode: str | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP, copy: bool = True, threads: int | None = None,
     ) -> None:  # fmt: skip
