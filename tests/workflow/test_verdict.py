@@ -1,13 +1,18 @@
-"""The verdict of a search: calibrated over simulated searches, right at the edges, never more certain than its data."""
+"""The verdict of a search: calibrated over simulated searches, right at the edges, and in words that claim no more."""
 
 import dataclasses
 import itertools
+import json
+import math
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
+from stockade.errors import InputError
 from stockade.text import WIDTH
+from stockade.workflow import posterior
 from stockade.workflow.posterior import Measured
 from stockade.workflow.precedence import pairs_of
 from stockade.workflow.verdict import Verdict, judge, verdict_lines
@@ -37,7 +42,7 @@ def words(verdicts: tuple[Verdict, ...], **parts: Any) -> str:
 
 # --------------------------------------------------------------------------------------------------- simulated searches
 def true_values(rng: np.random.Generator, kind: str, units: int) -> np.ndarray:
-    """(K,) values of all orders: exact groups, groups with small differences, normal, all equal, additive."""
+    """(K,) of all orders: exact groups, groups with small differences, normal, all equal, sums of effects."""
     orders = permutations(units)
     k = len(orders)
     if kind == "tied":
@@ -149,3 +154,216 @@ def test_what_is_called_equal_is_equal(searches: tuple[list[Outcome], np.ndarray
     assert len(sure) > 200
     assert np.mean(sure) >= 0.95
     assert np.mean([o.equal for o in searches[0] if o.p_equal <= 0.05]) <= 0.05
+
+
+def test_training_noise_above_evaluation_noise_is_covered_if_it_is_known() -> None:
+    outcomes, hits, _ = play(100, seed=6, units=3, noise=0.03, training=0.5)
+    assert hits.mean() >= 0.93
+    assert np.mean([o.covered for o in outcomes]) >= 0.92
+
+
+def test_training_noise_believed_half_as_large_still_finds_a_best_but_intervals_are_too_narrow() -> None:
+    """What to expect of an estimate of training noise that is too low."""
+    outcomes, hits, _ = play(100, seed=6, units=3, noise=0.03, training=0.5, known=0.5)
+    assert hits.mean() >= 0.9
+    assert np.mean([o.covered for o in outcomes]) < 0.85
+
+
+# -------------------------------------------------------------------------------------------------------- the posterior
+def test_particles_agree_with_the_sum_over_all_groupings() -> None:
+    """Four orders, three groups: 81 groupings times 8 spreads can be weighed one by one."""
+    means, sd = np.array([-3.7, -4.2, -9.0, -9.6]), np.array([0.15, 0.3, 0.4, 0.2])
+    noise = np.diag(sd**2) + 0.05
+    scale = np.ptp(means) + np.sqrt(np.trace(noise) / 4)
+    spreads = np.geomspace(1e-3, 1, posterior.SPREADS) * scale
+    prior = np.append(0.5, np.full(posterior.SPREADS - 1, 0.5 / (posterior.SPREADS - 1)))
+    total, mean = 0.0, np.zeros(4)
+    for groups in itertools.product(range(posterior.GROUPS), repeat=4):
+        member = np.eye(posterior.GROUPS)[list(groups)]
+        alpha = posterior.CONCENTRATION / posterior.GROUPS
+        chance = math.prod(math.gamma(alpha + n) / math.gamma(alpha) for n in member.sum(axis=0))
+        for spread, weight in zip(spreads, prior, strict=True):
+            values = spread**2 * np.eye(4) + scale**2 * (member @ member.T + posterior.LEVEL_VARIANCE)
+            evidence = weight * chance * stats.multivariate_normal(np.full(4, means.mean()), values + noise).pdf(means)
+            total += evidence
+            mean += evidence * (means.mean() + values @ np.linalg.solve(values + noise, means - means.mean()))
+    draws = posterior._sample_grouped(means, noise, 40_000, np.random.default_rng(0))
+    np.testing.assert_allclose(draws.mean(axis=0), mean / total, atol=0.02)
+
+
+def test_noise_of_paired_means() -> None:
+    rng = np.random.default_rng(0)
+    common = rng.normal(0, 5, 4000)
+    returns = np.stack([common + rng.normal(0, sd, 4000) for sd in (0.5, 0.5, 2)])
+    noise = posterior.noise_of_means(returns)
+    np.testing.assert_allclose(
+        np.sqrt(noise.diagonal()), np.sqrt(25 + np.array([0.25, 0.25, 4])) / np.sqrt(4000), rtol=0.05
+    )
+    difference = noise[0, 0] + noise[1, 1] - 2 * noise[0, 1]
+    assert difference == pytest.approx(0.5 / 4000, rel=0.2)  # what the seeds have in common cancels
+
+
+@pytest.mark.parametrize("episodes", [2, 3, 10])
+def test_noise_of_few_episodes_is_positive_definite(episodes: int) -> None:
+    returns = np.random.default_rng(0).normal(-5, 2, (24, episodes))
+    assert np.linalg.eigvalsh(posterior.noise_of_means(returns)).min() > 0
+
+
+def test_a_free_agent_with_the_same_luck_is_compared_with_small_error() -> None:
+    rng = np.random.default_rng(0)
+    luck = rng.normal(0, 5, (1, 1, 1000))
+    returns = np.full((1, 6, 1), -4.0) + luck + rng.normal(0, 0.3, (1, 6, 1000))
+    verdict = judge(measured_of(returns, free_returns=luck[:, 0] - 3.5 + rng.normal(0, 0.3, (1, 1000))))[0]
+    assert verdict.cost is not None
+    assert verdict.free is not None
+    assert verdict.cost.low < 0.5 < verdict.cost.high
+    assert verdict.cost.high - verdict.cost.low < 0.15
+    assert verdict.free.high - verdict.free.low > 0.4
+
+
+# --------------------------------------------------------------------------------------------------------------- edges
+#: enterprise before user is worth 10 points: the orders of three units, lexicographically by UNITS.
+TWO_GROUPS = np.array([-3.7, -3.7, -3.7, -13.7, -13.7, -13.7])
+
+
+def two_groups(sd: float = 2.0, values: np.ndarray = TWO_GROUPS, episodes: int = 2000, **parts: Any) -> Measured:
+    """(1, 6) values with independent noise; the three good orders are those with enterprise before user."""
+    good = np.array([o.index("enterprise") < o.index("user") for o in permutations(3)])
+    placed = np.empty(6)
+    placed[good], placed[~good] = values[:3], values[3:]
+    noise = np.random.default_rng(0).normal(0, sd, (1, 6, episodes))
+    return measured_of(placed[:, None] + noise - noise.mean(axis=2, keepdims=True), **parts)
+
+
+def test_probabilities_sum_to_one_and_equal_orders_share_them() -> None:
+    verdict = judge(two_groups(), draws=4000)[0]
+    assert sum(order.p_best for order in verdict.orders) == pytest.approx(1)
+    assert sorted(round(order.p_best, 2) for order in verdict.orders) == [0, 0, 0, 0.33, 0.33, 0.33]
+    assert {order.status for order in verdict.orders} == {"equal", "worse"}
+    assert (verdict.rule, verdict.any_place) == ((("enterprise", "user"),), ("op_server",))
+
+
+def test_same_input_same_verdict() -> None:
+    assert judge(two_groups(), draws=500) == judge(two_groups(), draws=500)
+    assert judge(two_groups(), draws=500) != judge(two_groups(), draws=500, seed=1)
+
+
+def test_the_margin_is_the_larger_of_points_and_share_unless_given() -> None:
+    assert judge(two_groups(), draws=10)[0].margin == 0.3
+    assert judge(two_groups(values=TWO_GROUPS * 10), draws=10)[0].margin == pytest.approx(0.03 * 37)
+    wide = judge(two_groups(), margin=20, draws=500)[0]
+    assert all(order.status == "equal" for order in wide.orders)
+
+
+def test_the_worst_case_is_the_minimum_over_attackers() -> None:
+    """An order that is the best on average, and bad against one attacker."""
+    values = np.array([[-2.0, -6, -9], [-8.0, -6, -9]])
+    verdicts = judge(measured_of(values[:, :, None] + np.random.default_rng(0).normal(0, 1, (2, 3, 2000))), draws=2000)
+    assert [verdict.goal for verdict in verdicts] == ["mean", "worst"]
+    first, second = (verdicts[0].orders[k].order for k in (0, 1))
+    assert [verdict.best for verdict in verdicts] == [(first,), (second,)]
+    assert verdicts[1].orders[0].value == pytest.approx(-8, abs=0.1)
+    assert [each.value for each in verdicts[0].orders[0].by_attacker] == pytest.approx([-2, -8], abs=0.1)
+    text = words(verdicts)
+    assert "Mean over bline and meander:" in text
+    assert "Worst case of bline and meander:" in text
+
+
+def test_one_order() -> None:
+    verdict = judge(measured_of(np.random.default_rng(0).normal(-4, 1, (1, 1, 400))), draws=4000)[0]
+    assert (verdict.orders[0].p_best, verdict.best) == (1.0, (verdict.orders[0].order,))
+    assert verdict.orders[0].high - verdict.orders[0].low == pytest.approx(2 * 1.96 / 20, rel=0.1)
+    assert "Only one class of orders was tried" in words((verdict,))
+
+
+def test_constant_returns_are_certain() -> None:
+    verdict = judge(measured_of(np.repeat([[[-1.0], [-5.0]]], 10, axis=2), units=2), draws=500)[0]
+    assert [(o.value, o.p_best) for o in verdict.orders] == [
+        (pytest.approx(-1, abs=0.02), 1),
+        (pytest.approx(-5, abs=0.02), 0),
+    ]
+    same = judge(measured_of(np.full((1, 6, 5), -4.0)), draws=500)[0]
+    assert [o.value for o in same.orders] == [-4.0] * 6
+    assert "the order does not matter here" in words((same,))
+
+
+def test_two_episodes_are_not_overrated() -> None:
+    hits, covered = [], []
+    for number in range(100):
+        rng = np.random.default_rng(number)
+        truth = true_values(rng, "normal", 3)
+        returns = truth[:, None] + rng.normal(0, rng.choice([0.5, 3.0]), (6, 2))
+        orders = judge(measured_of(returns[None]), draws=500)[0].orders
+        hits.append(orders[int(truth.argmax())].best)
+        covered += [order.low <= value <= order.high for order, value in zip(orders, truth, strict=True)]
+    assert np.mean(hits) >= 0.9
+    assert np.mean(covered) >= 0.85
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"returns": np.full((1, 6, 10), np.nan)}, r"returns: the value at \(0, 0, 0\) is nan"),
+        ({"returns": np.zeros((1, 6, 1))}, "2 episodes"),
+        ({"returns": np.zeros((1, 5, 10))}, r"returns: shape \(1, 5, 10\)"),
+        ({"precedes": np.zeros((6, 2))}, "precedes: shape"),
+        ({"precedes": np.full((6, 3), 0.5)}, "only 0 and 1"),
+        ({"training_sd": np.full((1, 6), -1.0)}, "negative"),
+        ({"free_returns": np.zeros((1, 9))}, "free_returns: shape"),
+    ],
+)
+def test_bad_input_is_named(change: dict[str, np.ndarray], message: str) -> None:
+    good = measured_of(np.zeros((1, 6, 10)))
+    with pytest.raises(InputError, match=message):
+        dataclasses.replace(good, **change)
+
+
+@pytest.mark.parametrize("margin", [-1.0, math.nan, math.inf])
+def test_an_impossible_margin_is_refused(margin: float) -> None:
+    with pytest.raises(InputError, match="margin"):
+        judge(two_groups(), margin=margin)
+
+
+# --------------------------------------------------------------------------------------------------------------- words
+def test_words_for_a_clear_case() -> None:
+    free = np.random.default_rng(1).normal(-3.2, 1, (1, 2000))
+    verdicts = judge(two_groups(free_returns=free), draws=4000)
+    text = words(verdicts)
+    assert text.startswith("Repair enterprise before user: that precedence is worth +10.0 points per episode (")
+    assert "Best: 3 orders that are equal within 0.3 points" in text
+    assert "Where op_server stands makes no difference there (less than 0.3 points)." in text
+    assert "The order costs 0.5 points (0." in text
+    assert "Not tried: 0 of 6 classes (0 of 120 orders)." in text
+    assert "open" not in text
+    assert json.loads(json.dumps(verdicts[0].to_dict()))["best"] == list(verdicts[0].best)
+
+
+def test_words_name_what_was_not_tried() -> None:
+    text = words(judge(two_groups(), draws=500), tried=(6, 30), total=(24, 120))
+    assert "Not tried: 18 of 24 classes (90 of 120 orders)." in text
+
+
+def test_words_for_open_questions_say_what_to_do_next() -> None:
+    verdicts = judge(two_groups(training_sd=np.full((1, 6), 1.0)), draws=2000)
+    text = words(verdicts, next_step="more episodes: --total-episodes 200000")
+    assert "Best:" not in text
+    assert text.endswith("To settle what is open: more episodes: --total-episodes 200000.")
+
+
+def test_words_claim_no_effect_whose_interval_has_zero() -> None:
+    """Two points between the groups, and training noise that is as large."""
+    unsure = two_groups(values=np.array([-3.0, -3.1, -3.3, -5.2, -5.4, -5.0]), training_sd=np.full((1, 6), 2.0))
+    verdicts = judge(unsure, draws=2000)
+    effect = verdicts[0].precedences.effects[0]
+    assert effect.low < 0 < 0.3 < effect.effect
+    assert "worth" not in words(verdicts)
+
+
+def test_words_for_an_order_that_beats_the_free_agent_or_equals_it() -> None:
+    rng = np.random.default_rng(1)
+    assert "better than an agent that may repair in any order" in words(
+        judge(two_groups(free_returns=rng.normal(-6, 1, (1, 2000))), draws=1000)
+    )
+    assert "no cost that can be measured" in words(
+        judge(two_groups(free_returns=rng.normal(-3.7, 1, (1, 2000))), draws=1000)
+    )
