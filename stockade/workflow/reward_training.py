@@ -112,8 +112,8 @@ class RewardTraining:
 
 def make_aligned(config: SearchConfig, order: Order, n: int) -> AlignedVectorEnv:
     """Environments of a search, on one thread."""
-    world = NativeVectorEnv(n, config.red, config.horizon, config.rules, obs=config.obs, reward=config.reward, copy=False,
-                            threads=1)  # fmt: skip
+    world = NativeVectorEnv(n, config.red, config.horizon, config.rules, obs=config.obs, reward=config.reward,
+                            copy=False, threads=1)  # fmt: skip
     return AlignedVectorEnv(world, order, config.protocol)
 
 

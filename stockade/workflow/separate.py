@@ -160,10 +160,13 @@ class SeparateSession:
         orders = tuple(r.order for r in rows)
         return Outcome(
             TYPES, self.strategy.matters, orders, returns, np.stack([self._training_sd(r) for r in rows], axis=1),
-            np.array([sum(other.episodes for other in self._same_class(r)) for r in rows]), free_returns, free_sd,
-            self._curves([*orders, *([] if free is None else [FREE])]), f"{self.runner.used:,} episodes; {self.ended}",
-            self.runner.seconds(), None if self._strict else np.nan_to_num(np.array([r.compliance for r in rows])),
-            self.strategy.n_classes, {"trainings": [_described(r) for r in self.results.values()]},
+            episodes=np.array([sum(other.episodes for other in self._same_class(r)) for r in rows]),
+            free_returns=free_returns, free_sd=free_sd,
+            curves=self._curves([*orders, *([] if free is None else [FREE])]),
+            policies=tuple(f"policies/{self.folder.policy_path(r.number, r.order).name}.json" for r in rows),
+            ended=f"{self.runner.used:,} episodes; {self.ended}", seconds=self.runner.seconds(),
+            compliance=None if self._strict else np.nan_to_num(np.array([r.compliance for r in rows])),
+            total=self.strategy.n_classes, extra={"trainings": [_described(r) for r in self.results.values()]},
         )  # fmt: skip
 
     def _same_class(self, result: WorkflowResult) -> list[WorkflowResult]:
