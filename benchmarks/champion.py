@@ -1,6 +1,6 @@
-"""Turns trainings of the champion into its page. Run as `python benchmarks/champion.py COMMAND`; `--help` says more.
+"""Measures trainings of the champion and fills the tables of docs/champion.md: `python benchmarks/champion.py --help`.
 
-evaluate, curves, ablate, behaviour, cyborg -> benchmarks/results/champion/*.json -> page -> docs/champion.md
+evaluate, curves, ablate, behaviour, cyborg -> benchmarks/results/champion/*.json -> tables -> docs/champion.md
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from champion_ablate import Ablate
 from champion_behaviour import Behaviour
 from champion_curves import Curves
 from champion_evaluate import Cyborg, Evaluate
-from champion_page import Page
+from champion_tables import Tables
 
 from stockade.errors import InputError
 
@@ -23,7 +23,7 @@ COMMANDS = (
     | Annotated[Ablate, tyro.conf.subcommand("ablate")]
     | Annotated[Behaviour, tyro.conf.subcommand("behaviour")]
     | Annotated[Cyborg, tyro.conf.subcommand("cyborg")]
-    | Annotated[Page, tyro.conf.subcommand("page")]
+    | Annotated[Tables, tyro.conf.subcommand("tables")]
 )
 
 

@@ -26,12 +26,7 @@ _BEST: dict[str, dict[str, bool]] = {"": {"greedy": True}}
 
 @dataclass(frozen=True)
 class Variant:
-    """The recipe with one change.
-
-    Attributes:
-        name: of the change.
-        plays: what is evaluated of the training: a name (empty for the usual way) and arguments of `load`.
-    """
+    """The recipe with one change; `plays` are ways to play it: a name (empty for the usual) and arguments of `load`."""
 
     name: str
     config: TrainConfig
@@ -57,7 +52,7 @@ def variants(base: TrainConfig) -> list[Variant]:
         ("no entropy bonus", {"ppo": replace(ppo, entropy_weight=0.0, final_entropy_weight=0.0)}),
         ("constant learning rate", {"ppo": replace(ppo, final_learning_rate=ppo.learning_rate)}),
     ]  # fmt: skip
-    plays = {**_BEST, "actions drawn": {"greedy": False}}
+    plays = {**_BEST, "actions sampled": {"greedy": False}}
     if base.validation_episodes:
         plays["last checkpoint, not the best"] = {"greedy": True, "last": True}
     made = [Variant(WHOLE, base, plays)]

@@ -13,21 +13,12 @@ import numpy as np
 import tyro
 from champion_protocol import BEHAVIOUR_SEED, RESULTS, RULE_SETS, check_out, write_json
 
+import stockade
 from stockade.baselines import BluePolicy
 from stockade.bench.stamp import machine_stamp
-from stockade.cage2.actions import (
-    ACTION_HOST,
-    ACTION_KIND,
-    ACTION_NAMES,
-    ANALYSE,
-    FALSE,
-    FIRST_DECOY,
-    N_ACTIONS,
-    REMOVE,
-    RESTORE,
-)
+from stockade.cage2 import actions as blue
+from stockade.cage2.actions import ACTION_HOST, ACTION_NAMES, N_ACTIONS
 from stockade.cage2.scenario import HOST_COST, HOSTS, N_HOSTS, RESTORE_COST, SERVICE_DOWN_COST
-from stockade.cage2.vector import NativeVectorEnv
 from stockade.errors import InputError
 from stockade.learn.agents import load
 from stockade.learn.evaluate import SEEDS_PER_CELL
@@ -35,8 +26,8 @@ from stockade.learn.leaderboard import REDS
 
 FIRST_STEPS = 12
 #: Kinds of actions that are told apart, by name.
-KINDS = {"Analyse": (ANALYSE, ANALYSE), "Remove": (REMOVE, REMOVE), "decoy": (FIRST_DECOY, RESTORE - 1),
-         "Restore": (RESTORE, RESTORE)}  # fmt: skip
+KINDS = {"Analyse": (blue.ANALYSE, blue.ANALYSE), "Remove": (blue.REMOVE, blue.REMOVE),
+         "decoy": (blue.FIRST_DECOY, blue.RESTORE - 1), "Restore": (blue.RESTORE, blue.RESTORE)}  # fmt: skip
 _ROOT = 2
 
 
@@ -65,14 +56,16 @@ def watch(policy: BluePolicy, red: str, rules: str, episodes: int, horizon: int,
     record = Record(np.empty(shape, np.int16), np.empty(shape, bool), np.empty((*shape, N_HOSTS), np.uint8),
                     np.empty((*shape, N_HOSTS), np.uint8), np.empty(shape, bool), np.empty(shape))  # fmt: skip
     generator = np.random.default_rng([seed, 1])
-    with NativeVectorEnv(episodes, red, horizon, rules, obs=policy.obs, autoreset_mode="disabled", copy=False) as envs:
+    made: Any = stockade.make_vec(episodes, red=red, horizon=horizon, rules=rules, obs=policy.obs, copy=False,
+                                  autoreset_mode="disabled")  # fmt: skip
+    with made as envs:
         obs, _ = envs.reset(seed=seed)
         truth = envs.true_state()
         for t in range(horizon):
             record.before[t] = truth.red_access
             actions = policy.act(obs, generator)
             obs, rewards, _, _, _ = envs.step(actions)
-            record.actions[t], record.failed[t] = actions, truth.blue_success == FALSE
+            record.actions[t], record.failed[t] = actions, truth.blue_success == blue.FALSE
             record.after[t], record.down[t], record.rewards[t] = truth.red_access, truth.service_down, rewards
     return record
 
@@ -104,13 +97,13 @@ def costs(record: Record) -> dict[str, float]:
     n = record.actions.shape[1]
     root = (record.after == _ROOT).sum(axis=(0, 1)) / n
     found = {f"root on {host}": -float(HOST_COST[h]) / 10 * root[h] for h, host in enumerate(HOSTS) if HOST_COST[h]}
-    found["Restore"] = -RESTORE_COST / 10 * _of_kind(record.actions, RESTORE, RESTORE).sum() / n
+    found["Restore"] = -RESTORE_COST / 10 * _of_kind(record.actions, *KINDS["Restore"]).sum() / n
     found["service down"] = -SERVICE_DOWN_COST / 10 * record.down.sum() / n
     return {cause: _round(value) for cause, value in found.items()}
 
 
 def _of_kind(actions: np.ndarray, first: int, last: int) -> np.ndarray:
-    kinds = ACTION_KIND[actions]
+    kinds = blue.ACTION_KIND[actions]
     return (kinds >= first) & (kinds <= last)
 
 
@@ -124,7 +117,7 @@ def _top(actions: np.ndarray, n: int, most: int = 4) -> list[list[Any]]:
 def _decoys(record: Record) -> list[dict[str, Any]]:
     """Of every decoy that it ever placed with success: in how many episodes, how often, when first."""
     n = record.actions.shape[1]
-    placed = _of_kind(record.actions, FIRST_DECOY, RESTORE - 1) & ~record.failed
+    placed = _of_kind(record.actions, *KINDS["decoy"]) & ~record.failed
     found = []
     for action in np.unique(record.actions[placed]):
         here = placed & (record.actions == action)
@@ -137,7 +130,7 @@ def _decoys(record: Record) -> list[dict[str, Any]]:
 
 
 def _by_host(record: Record, first: int, last: int) -> dict[str, float]:
-    """Actions of a kind an episode, on each host where there were any."""
+    """Actions of a kind per episode, on each host where there were any."""
     chosen = record.actions[_of_kind(record.actions, first, last)]
     counts = np.bincount(ACTION_HOST[chosen], minlength=N_HOSTS) / record.actions.shape[1]
     return {host: _round(counts[h]) for h, host in enumerate(HOSTS) if counts[h]}

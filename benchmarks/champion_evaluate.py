@@ -1,4 +1,4 @@
-"""`champion.py evaluate` and `cyborg`: trained runs by the official protocol, on test seeds, against the bars.
+"""`champion.py evaluate` and `cyborg`: trained runs by the official protocol, on test seeds.
 
 runs -> both rule sets x nine cells -> benchmarks/results/champion/champion.json
 the reference's results -> the same seeds here -> benchmarks/results/champion/champion-cyborg-replayed.json
@@ -6,33 +6,19 @@ the reference's results -> the same seeds here -> benchmarks/results/champion/ch
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
+import champion_protocol as protocol
 import numpy as np
 import tyro
-from champion_protocol import (
-    ACTIVE,
-    BARS,
-    RESULTS,
-    RULE_SETS,
-    TEST_SEED,
-    check_out,
-    check_test_seeds,
-    evaluate_cells,
-    read_json,
-    winner,
-    write_json,
-)
+from champion_protocol import RESULTS, RULE_SETS, check_out, write_json
 
-from stockade.baselines import BluePolicy
 from stockade.bench.stamp import machine_stamp
 from stockade.errors import InputError
 from stockade.learn.agents import Agent, load
 from stockade.learn.evaluate import SEEDS_PER_CELL, play
-from stockade.learn.files import SHIPPED
 from stockade.learn.leaderboard import CELLS
 from stockade.learn.metrics import read_metrics
 from stockade.learn.train import find_run, read_config
@@ -40,12 +26,12 @@ from stockade.learn.train import find_run, read_config
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Play the official nine cells under both rule sets, on test seeds, and judge the results."""
+    """Play the official nine cells under both rule sets, on test seeds."""
 
     runs: tyro.conf.Positional[tuple[str, ...]]
     """Folders of runs, or `champion`, the shipped policies. `{rules}` in a name stands for the rule set, for runs that
     were trained under one each: runs/champion-{rules}-seed0. All of them go into one file: name them together."""
-    seed: int = TEST_SEED
+    seed: int = protocol.TEST_SEED
     """First test seed."""
     episodes: int = 1000
     """Of each cell."""
@@ -56,7 +42,7 @@ class Evaluate:
 
     def run(self) -> int:
         """Play, print, write."""
-        check_test_seeds(self.seed, self.episodes)
+        protocol.check_test_seeds(self.seed, self.episodes)
         check_out(self.out)
         if not self.runs:
             raise InputError("name at least one run, or champion")
@@ -64,14 +50,12 @@ class Evaluate:
                  for name in self.runs]  # fmt: skip
         entries = []
         for name, policies in found:
-            entry: dict[str, Any] = {"name": _short(name), "shipped": name == "champion", "rules": {}}
+            short = name if name == "champion" else Path(name).resolve().name
+            entry: dict[str, Any] = {"name": short, "shipped": name == "champion", "rules": {}}
             for rules, (policy, training) in policies.items():
-                result = evaluate_cells(policy, name, rules, self.episodes, self.seed)
-                result |= {**verdict(rules, result), **training}
-                entry["rules"][rules] = result
-                print(f"{name}, {rules}: {result['active']:.2f} ± {result['active_interval']:.2f}; must "
-                      f"{result['must']}, aim {result['aim']}, asleep {result['asleep']}, worse than the winner in "
-                      f"{result['worse'] or 'no cell'}", flush=True)  # fmt: skip
+                result = protocol.evaluate_cells(policy, name, rules, self.episodes, self.seed)
+                entry["rules"][rules] = result | training
+                print(f"{name}, {rules}: {result['total']:.2f} ± {result['total_interval']:.2f}", flush=True)
             entries.append(entry)
         stamp = machine_stamp()
         write_json(self.out, {
@@ -82,77 +66,25 @@ class Evaluate:
         return 0
 
 
-def verdict(rules: str, result: dict[str, Any]) -> dict[str, Any]:
-    """The result against the bars of its rule set.
-
-    `must` and `aim` are yes, no, or "within the interval" where the total is better, but by less than its interval;
-    `worse` names the cells that are worse than the winner's by more than their interval.
-    """
-    theirs = winner(rules).means
-    cells = result["cells"]
-    worse = [
-        f"{cells[k]['red']} {cells[k]['horizon']}"
-        for k in ACTIVE
-        if cells[k]["mean"] < theirs[k] - cells[k]["interval"]
-    ]
-    idle = [cell["mean"] == 0 and cell["interval"] == 0 for k, cell in enumerate(cells) if k not in ACTIVE]
-    bar = BARS[rules]
-    return {
-        "must": _better(result, bar.must),
-        "aim": _better(result, bar.aim),
-        "asleep": "yes" if all(idle) else "no",
-        "worse": worse,
-    }
-
-
-def _better(result: dict[str, Any], bar: float) -> str:
-    if not result["active"] > bar:
-        return "no"
-    return "yes" if result["active"] - result["active_interval"] > bar else "within the interval"
-
-
-# -------------------------------------------------------------------------------------------------- where it comes from
-def _short(name: str) -> str:
-    return name if name == "champion" else Path(name).resolve().name
-
-
-def _load(name: str, rules: str) -> tuple[BluePolicy, dict[str, Any]]:
-    """The policy of a run, and how it came about."""
-    if name != "champion":
-        find_run(name, Path("runs"))
-    elif not (SHIPPED / f"champion-{rules}.json").exists():
-        raise InputError("no champion ships yet: train one and "
-                         f"`stockade export RUN stockade/learn/weights/champion-{rules}`")  # fmt: skip
+def _load(name: str, rules: str) -> tuple[Agent, dict[str, Any]]:
+    """The policy of a run; its settings and cost: of the whole run, or of a shipped policy up to its checkpoint."""
+    folder = None if name == "champion" else find_run(name, Path("runs"))
     policy = load(name, greedy=True, rules=rules)
     assert isinstance(policy, Agent)
-    return policy, _training(name, policy.card)
-
-
-def _training(name: str, card: dict[str, Any]) -> dict[str, Any]:
-    """Settings and cost: of the whole run, or, all that a shipped policy tells, up to its checkpoint."""
-    if name == "champion":
-        trained = card["trained"]
+    if folder is None:
+        trained = policy.card["trained"]
         settings = {key: value for key, value in trained["settings"].items() if key != "stockade"}
         chosen, spent = trained["episodes"], trained
     else:
-        folder = find_run(name, Path("runs"))
         rows = read_metrics(folder / "metrics.csv")
         if not rows:
             raise InputError(f"{folder / 'metrics.csv'} has no line that can be read, so there is no cost to report")
-        settings, chosen, spent = read_config(folder).to_json(), card["episodes"], rows[-1]
-        if rows[-1]["episodes"] < settings["total_episodes"]:
-            print(
-                f"note: {folder} is not finished: {rows[-1]['episodes']:.0f} of {settings['total_episodes']} episodes"
-            )
-    cost = {
-        "episodes": int(spent["episodes"]),
-        "steps": int(spent["steps"]),
-        "minutes": round(spent["seconds"] / 60, 2),
-    }
-    return {"seed": settings["seed"], "settings": settings, "chosen_after": int(chosen), "cost": cost}
+        settings, chosen, spent = read_config(folder).to_json(), policy.card["episodes"], rows[-1]
+    cost = {"episodes": int(spent["episodes"]), "steps": int(spent["steps"]),
+            "minutes": round(spent["seconds"] / 60, 2)}  # fmt: skip
+    return policy, {"seed": settings["seed"], "settings": settings, "chosen_after": int(chosen), "cost": cost}
 
 
-# ------------------------------------------------------------------------------------------------ the reference's seeds
 @dataclass(frozen=True)
 class Cyborg:
     """Play the seeds of `stockade evaluate champion --simulator cyborg --json FILE` here too, and compare returns."""
@@ -161,19 +93,16 @@ class Cyborg:
         RESULTS / f"champion-cyborg-{rules}.json" for rules in RULE_SETS
     )
     """Results of that command."""
-    out: Annotated[Path, tyro.conf.arg()] = RESULTS / "champion-cyborg-replayed.json"
+    out: Path = RESULTS / "champion-cyborg-replayed.json"
     """Where the comparison goes."""
 
     def run(self) -> int:
         """Play, print, write."""
         check_out(self.out)
-        references = [(path, check_reference(path, read_json(path))) for path in self.files]
+        references = [(path, check_reference(path)) for path in self.files]
         entries = []
         for path, reference in references:
-            how = {name: reference[name] for name in ("greedy", "last", "rules")}
-            policy = load(reference["policy"], **how)
-            if not (isinstance(policy, Agent) and policy.greedy):
-                raise InputError(f"{path}: {reference['policy']} draws its actions, so its returns cannot be the same")
+            policy = load(reference["policy"], **{name: reference[name] for name in ("greedy", "last", "rules")})
             equal, count = 0, 0
             for cell in reference["cells"]:
                 seed = reference["seed"] + SEEDS_PER_CELL * CELLS.index((cell["red"], cell["horizon"]))
@@ -186,21 +115,14 @@ class Cyborg:
         return 0
 
 
-def check_reference(path: Path, content: Any) -> dict[str, Any]:
-    """A result of `stockade evaluate --simulator cyborg`, whole.
-
-    Raises:
-        InputError: it is something else.
-    """
-    if content is None:
-        rules = next((rules for rules in RULE_SETS if rules in path.name), "current")
-        raise InputError(f"{path} is not there: run `stockade evaluate champion --simulator cyborg --episodes 100 "
-                         f"--rules {rules} --json {path}`")  # fmt: skip
+def check_reference(path: Path) -> dict[str, Any]:
+    """A whole result of greedy play by `stockade evaluate --simulator cyborg`; anything else is refused."""
+    content = protocol.read_json(path)
     try:
-        cells = [(cell["red"], cell["horizon"]) for cell in content["cells"]]
-        whole = tuple(cells) == CELLS and all(math.isfinite(cell["mean"]) for cell in content["cells"])
-        if not whole or content["simulator"] != "cyborg" or content["rules"] not in RULE_SETS:
-            raise InputError(f"{path} is no whole result of --simulator cyborg")
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{path} is no result of `stockade evaluate`: {error!r} is missing") from error
-    return dict(content)
+        cells = tuple((cell["red"], cell["horizon"]) for cell in content["cells"])
+        if cells == CELLS and content["simulator"] == "cyborg" and content["greedy"]:
+            return dict(content)
+    except (KeyError, TypeError):
+        pass
+    raise InputError(f"{path} is no whole result of greedy play on the reference: run `stockade evaluate champion "
+                     f"--simulator cyborg --episodes 100 --rules RULES --json {path}`")  # fmt: skip

@@ -1,4 +1,4 @@
-"""What all parts of the champion's page share: seeds and who may use them, bars, files, one evaluation.
+"""What all parts of the champion's page share: seeds and who may use them, files, one evaluation.
 
 seeds: validation and development | ablations | behaviour | test: no result is played on seeds that chose anything
 """
@@ -7,29 +7,28 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stockade.baselines import BluePolicy
 from stockade.errors import InputError
+from stockade.files import as_json, check_writable, write_durably
 from stockade.learn.evaluate import SEEDS_PER_CELL, EvaluateConfig, evaluate
-from stockade.learn.files import write_durably
-from stockade.learn.leaderboard import CELLS, PUBLISHED, Row
+from stockade.learn.leaderboard import CELLS
 from stockade.learn.results import CellResult, total_interval
 from stockade.learn.train import VALIDATION_SEED
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "champion"
 RULE_SETS = ("leaderboard", "current")
+RED_NAMES = {"bline": "B_line", "meander": "Meander", "sleep": "Sleep"}
 
 #: First seed of each use; cell k of an evaluation has those from SEED + k * SEEDS_PER_CELL on.
 DEVELOPMENT_SEED, TEST_SEED, BEHAVIOUR_SEED, ABLATION_SEED = 300_000_000, 600_000_000, 700_000_000, 900_000_000
 #: The test seeds of an earlier recipe, whose result made us look for a better one.
 EARLIER_TEST_SEED = 500_000_000
 _CELLS_LONG = len(CELLS) * SEEDS_PER_CELL
-#: Seeds that are not for tests, [begin, end) and by whom they are used. `stockade evaluate` begins at 153 unless told
-#: otherwise, so whoever tunes has seen those that follow.
+#: Seeds that are not for tests, [begin, end) and by whom they are used. `stockade evaluate` begins at 153 by default,
+#: so whoever tunes has seen those that follow.
 RESERVED = (
     (-math.inf, EvaluateConfig("sleep").seed + _CELLS_LONG, "development, by `stockade evaluate`,"),
     (DEVELOPMENT_SEED, DEVELOPMENT_SEED + _CELLS_LONG, "development, by `stockade evaluate --seed`,"),
@@ -38,26 +37,6 @@ RESERVED = (
     (ABLATION_SEED, ABLATION_SEED + _CELLS_LONG, "the evaluation of ablations"),
     (VALIDATION_SEED, math.inf, "validation, which chooses checkpoints,"),
 )
-
-
-@dataclass(frozen=True)
-class Bar:
-    """What the total of the six cells with an active attacker must be better than, and what it should be."""
-
-    must: float
-    aim: float
-
-
-#: The winner replayed by us, and the best of every column of the leader board; for `current` set when we began.
-BARS = {"leaderboard": Bar(-53.6, -51.6), "current": Bar(-60.0, -55.0)}
-#: Minutes of training on two cores.
-TIME_BAR = Bar(60.0, 15.0)
-ACTIVE = tuple(k for k, (red, _) in enumerate(CELLS) if red != "sleep")
-
-
-def winner(rules: str) -> Row:
-    """The winner of the challenge, replayed."""
-    return next(row for row in PUBLISHED if row.name == "CardiffUni, replayed" and row.rules == rules)
 
 
 def check_test_seeds(first: int, episodes: int) -> None:
@@ -74,17 +53,14 @@ def check_test_seeds(first: int, episodes: int) -> None:
             raise InputError(f"--seed {first}: {use} has the seeds from {max(0, begin)} on; take {TEST_SEED}")
 
 
-def evaluate_cells(policy: BluePolicy, name: str, rules: str, episodes: int, seed: int) -> dict[str, Any]:
-    """The nine cells as JSON: figures of each, total of all and of the active ones with their intervals."""
+def evaluate_cells(policy: Any, name: str, rules: str, episodes: int, seed: int) -> dict[str, Any]:
+    """The nine cells as JSON: figures of each, and their total with its interval."""
     config = EvaluateConfig(name, episodes=episodes, rules=rules, seed=seed)  # type: ignore[arg-type]
     cells = evaluate(config, policy).cells
-    active = [cells[k] for k in ACTIVE]
     return {
         "cells": [_figures(cell) for cell in cells],
         "total": round(sum(cell.mean for cell in cells), 4),
         "total_interval": round(total_interval(cells), 4),
-        "active": round(sum(cell.mean for cell in active), 4),
-        "active_interval": round(total_interval(active), 4),
     }
 
 
@@ -94,15 +70,9 @@ def _figures(cell: CellResult) -> dict[str, Any]:
     return {"red": cell.red, "horizon": cell.horizon, **figures}
 
 
-# ---------------------------------------------------------------------------------------------------------------- files
 def check_out(path: Path) -> None:
-    """Before any work is done for it.
-
-    Raises:
-        InputError: its folder does not exist.
-    """
-    if not path.absolute().parent.is_dir():
-        raise InputError(f"--out {path}: there is no folder {path.parent}")
+    """Refuse a file that cannot be written, before any work is done for it."""
+    check_writable(path, "--out")
 
 
 def read_json(path: Path) -> Any:
@@ -111,15 +81,13 @@ def read_json(path: Path) -> Any:
     Raises:
         InputError: it is there, but cannot be read.
     """
-    if not path.exists():
-        return None
     try:
-        return json.loads(path.read_text())
+        return json.loads(path.read_text()) if path.exists() else None
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {error}; measure it again") from error
 
 
 def write_json(path: Path, content: Any) -> None:
     """The whole file or none of it."""
-    write_durably(path.absolute(), (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
+    write_durably(path.absolute(), (as_json(content) + "\n").encode())
     print(f"wrote {path}", flush=True)

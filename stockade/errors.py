@@ -1,9 +1,17 @@
-"""Errors for what a user gave and cannot be used; commands show their message and end with exit code 2."""
+"""All error types: every message names what is wrong and how to fix it.
+
+Where Gymnasium documents an error for the same mistake, ours is a subclass of it, so existing `except` clauses work.
+`gymnasium.error.ClosedEnvironmentError`, `AlreadyPendingCallError` and `NoAsyncCallError` are used as they are.
+"""
 
 from __future__ import annotations
 
 import difflib
+import multiprocessing
 from collections.abc import Iterable
+from typing import Any
+
+from gymnasium import error as gymnasium_error
 
 #: Settings whose flag is not their name: the flags that users of the first version know.
 FLAGS = {"red": "--red-agent", "horizon": "--max-steps"}
@@ -56,3 +64,137 @@ def missing_package(error: ModuleNotFoundError) -> InputError:
     name = (error.name or "").partition(".")[0]
     package = f"stockade[{_EXTRAS[name]}]" if name in _EXTRAS else name
     return InputError(f"this needs {name}, which is not installed: pip install '{package}'")
+
+
+# ------------------------------------------------------------------------------------------------------ environments
+class VectorError(Exception):
+    """Anything that a Stockade environment, single or vector, raises on its own account."""
+
+
+class WorkerError(VectorError, RuntimeError):
+    """Something happened to a worker process.
+
+    Attributes:
+        worker: number of the worker.
+        env_ids: the environments that live in it.
+    """
+
+    def __init__(self, message: str, worker: int, env_ids: tuple[int, ...]) -> None:
+        super().__init__(message)
+        self.worker = worker
+        self.env_ids = env_ids
+
+
+class WorkerDiedError(WorkerError):
+    """A worker process ended without being asked to.
+
+    Attributes:
+        exitcode: as in `multiprocessing.Process.exitcode`, so minus the signal's number after a signal.
+    """
+
+    def __init__(self, message: str, worker: int, env_ids: tuple[int, ...], exitcode: int | None) -> None:
+        super().__init__(message, worker, env_ids)
+        self.exitcode = exitcode
+
+
+class WorkerTimeoutError(WorkerError, multiprocessing.TimeoutError, TimeoutError):
+    """A worker did not answer before the deadline (`timeout=`); it has been killed."""
+
+
+class WorkerStartError(WorkerError):
+    """A worker could not build its environments. No process is left behind."""
+
+
+class EnvironmentFailure(VectorError):
+    """What is known about an exception inside one environment; the `__cause__` of the exception that the user sees.
+
+    Attributes:
+        env_id: the environment.
+        during: "step", "reset", or the name of the method called.
+        action: the last action it was given (None if the failure was not in a step).
+        seed: the seed of its last seeded reset (None if it was never seeded).
+        step: how many steps its episode had made.
+        remote_traceback: the traceback as text, as it looked where it happened.
+        results: the five values of the interrupted step, valid for all other environments (None for other calls).
+        others: failures of further environments in the same call.
+    """
+
+    def __init__(
+        self, env_id: int, during: str, action: Any, seed: int | None, step: int, remote_traceback: str
+    ) -> None:
+        self.env_id = env_id
+        self.during = during
+        self.action = action
+        self.seed = seed
+        self.step = step
+        self.remote_traceback = remote_traceback
+        self.results: tuple[Any, ...] | None = None
+        self.others: tuple[EnvironmentFailure, ...] = ()
+        super().__init__(
+            f"environment {env_id} failed in {during} (step {step} of its episode, action {action!r}, seed {seed!r}). "
+            f"The other environments are fine: reset this one with options={{'reset_mask': mask}} and go on.\n"
+            f"--- traceback where it happened ---\n{remote_traceback.rstrip()}"
+        )
+
+
+class NonFiniteError(VectorError, ValueError):
+    """A reward or an observation was NaN or infinite.
+
+    Attributes:
+        env_id: the environment.
+        step: step of its episode.
+        what: "reward" or "observation".
+    """
+
+    def __init__(self, env_id: int, step: int, what: str) -> None:
+        super().__init__(
+            f"environment {env_id} gave a NaN or infinite {what} at step {step} of its episode. "
+            f"Fix the environment, or pass check_finite=False if such values are intended."
+        )
+        self.env_id = env_id
+        self.step = step
+        self.what = what
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Rebuild from the three facts: the message follows from them."""
+        return NonFiniteError, (self.env_id, self.step, self.what)
+
+
+class InvalidActionError(VectorError, gymnasium_error.InvalidAction, ValueError):
+    """An action does not fit the action space. No environment has been touched.
+
+    Attributes:
+        index: the first offending environment, or None if the whole batch has the wrong form (or there is only one).
+    """
+
+    def __init__(self, message: str, index: int | None = None) -> None:
+        super().__init__(message)
+        self.index = index
+
+
+class ResetNeededError(VectorError, gymnasium_error.ResetNeeded, AssertionError):
+    """A step was asked for where a reset is due."""
+
+
+class UnsupportedSpaceError(VectorError, gymnasium_error.CustomSpaceError, TypeError):
+    """A space that cannot be laid out in arrays."""
+
+
+class SharedMemoryError(VectorError, MemoryError):
+    """There is not enough memory for the shared arrays."""
+
+
+class UnsupportedFeatureError(VectorError, NotImplementedError):
+    """The environments, or this machine, cannot do what was asked."""
+
+
+class ContractViolation(VectorError, AssertionError):
+    """`check_vector_env` found a broken promise.
+
+    Attributes:
+        rule: name of the rule.
+    """
+
+    def __init__(self, rule: str, message: str) -> None:
+        super().__init__(f"[{rule}] {message}")
+        self.rule = rule

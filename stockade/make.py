@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, Unpack, overload
 
 import gymnasium
+import numpy.typing as npt
 
-from stockade.cage2.config import WorldConfig
+from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights, WorldConfig
 from stockade.cage2.env import CAGE2Env
-from stockade.cage2.vector import NativeVectorEnv
+from stockade.vector.asynchronous import AsyncVectorEnv
+from stockade.vector.base import BaseVectorEnv
+from stockade.vector.make import BACKENDS, BackendOptions, Factory, check_options, make_vector
+from stockade.vector.native import NativeVectorEnv
+from stockade.vector.native_slice import NativeFactory
 
-BACKENDS = ("native", "serial", "pipes", "shared_memory", "async", "ray")
 ENV_ID = "stockade/CAGE2-v0"
-#: Options of the built-in world; what make_vec gets beside them goes to the backend.
-_WORLD_OPTIONS = (
-    "red", "horizon", "rules", "chance", "green", "obs", "reward", "obs_dtype", "info", "action_mask", "render_mode",
-)  # fmt: skip
-_CONFIG_OPTIONS = tuple(field.name for field in dataclasses.fields(WorldConfig))
+
+
+class VecOptions(BackendOptions, total=False):
+    """Options of the built-in world, as in CAGE2Env (`info` is off by default), and of the backend."""
+
+    red: str
+    horizon: int
+    rules: str
+    chance: str
+    green: str
+    obs: str
+    reward: RewardWeights
+    obs_dtype: npt.DTypeLike
+    info: bool
+    action_mask: bool
+    render_mode: str | None
+
+
+_CONFIG_OPTIONS = WorldConfig.__dataclass_fields__.keys()
+_WORLD_OPTIONS = VecOptions.__annotations__.keys() - BackendOptions.__annotations__.keys()
 
 
 def make(
@@ -28,19 +45,36 @@ def make(
     rules: str = "current",
     chance: str = "fast",
     green: str = "sleep",
-    **options: Any,
+    *,
+    obs: str = "bits",
+    reward: RewardWeights = CHALLENGE_REWARD,
+    obs_dtype: npt.DTypeLike = "uint8",
+    info: bool = True,
+    action_mask: bool = False,
+    render_mode: str | None = None,
 ) -> CAGE2Env:
-    """One world as a Gymnasium environment; `options` as in CAGE2Env."""
-    return CAGE2Env(red, horizon, rules, chance, green, **options)
+    """One world as a Gymnasium environment; arguments as in CAGE2Env."""
+    return CAGE2Env(
+        red, horizon, rules, chance, green, obs=obs, reward=reward, obs_dtype=obs_dtype, info=info,
+        action_mask=action_mask, render_mode=render_mode,
+    )  # fmt: skip
+
+
+@overload
+def make_vec(
+    n_envs: int, backend: Literal["async", "ray"], *, env: Factory | None = None, **options: Unpack[VecOptions]
+) -> AsyncVectorEnv: ...
+
+
+@overload
+def make_vec(
+    n_envs: int, backend: str = "native", *, env: Factory | None = None, **options: Unpack[VecOptions]
+) -> BaseVectorEnv: ...
 
 
 def make_vec(
-    n_envs: int,
-    backend: str = "native",
-    *,
-    env: Callable[[], gymnasium.Env[Any, Any]] | None = None,
-    **options: Any,
-) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+    n_envs: int, backend: str = "native", *, env: Factory | None = None, **options: Unpack[VecOptions]
+) -> BaseVectorEnv:
     """Many environments behind one step.
 
     Args:
@@ -48,38 +82,43 @@ def make_vec(
         backend: `native` (the built-in world, compiled), or for any environment `serial`, `pipes`, `shared_memory`,
             `async`, `ray`. Actors of `ray` hold the built-in world as compiled batches too.
         env: a function that makes a Gymnasium environment, for every backend but `native`; default the built-in world.
-        options: of the built-in world (red, horizon, rules, chance, green, obs, reward, obs_dtype, info, action_mask,
-            render_mode) and of the backend (autoreset_mode, copy, and for native threads; see docs/backends.md).
+        **options: of the built-in world (`red`, `horizon`, `rules`, `chance`, `green`, `obs`, `reward`, `obs_dtype`,
+            `info`, `action_mask`, `render_mode`: see CAGE2Env) and of the backend (`autoreset_mode`, `copy`, ...: see
+            `stockade.vector.BackendOptions`).
+
+    Returns:
+        A Gymnasium vector environment with `true_state()`, `snapshot()`, `restore()` and more: see `BaseVectorEnv`.
+        Those of `async` and `ray` also have `async_reset()`, `recv()` and `send()`.
     """
     if backend not in BACKENDS:
         raise ValueError(f"backend={backend!r} is unknown; take one of {', '.join(map(repr, BACKENDS))}")
+    world: dict[str, Any] = {name: value for name, value in options.items() if name in _WORLD_OPTIONS}
+    rest: Any = {name: value for name, value in options.items() if name not in world}
+    check_options(backend, rest)
     if backend == "native":
         if env is not None:
             raise ValueError("backend='native' runs the built-in world only; take another backend for env=")
-        return NativeVectorEnv(n_envs, **options)
-    world = {name: options.pop(name) for name in _WORLD_OPTIONS if name in options}
-    if env is not None and world:
-        raise ValueError(f"{sorted(world)} are options of the built-in world; with env= set them in your own function")
-    from stockade.vector import make_vector  # not before it is needed: brings multiprocessing along
-
+        return NativeVectorEnv(n_envs, **world, **rest)
     if env is not None:
-        return make_vector(backend, env, n_envs, **options)
+        if world:
+            raise ValueError(
+                f"{sorted(world)} are options of the built-in world; with env= set them in your own function"
+            )
+        return make_vector(backend, env, n_envs, **rest)
     WorldConfig(**{name: world[name] for name in world if name in _CONFIG_OPTIONS})  # a bad value is refused here
     world = {"info": False, **world}
     if backend == "ray":
-        from stockade.vector.native_slice import NativeFactory
-
-        return make_vector(backend, NativeFactory(world), n_envs, **options)
+        return make_vector(backend, NativeFactory(world), n_envs, **rest)
     if backend != "serial":  # else every worker would load the compiled kernels anew
-        options.setdefault("preload", (f"stockade.cage2.preload_{world.get('chance', 'fast')}",))
-    return make_vector(backend, functools.partial(make, **world), n_envs, **options)
+        rest.setdefault("preload", (f"stockade.cage2.preload_{world.get('chance', 'fast')}",))
+    return make_vector(backend, functools.partial(make, **world), n_envs, **rest)
 
 
 def register() -> None:
-    """Tell Gymnasium of the world, single and vectorised; importing stockade does so."""
+    """Register the world with Gymnasium, single and vectorised; importing stockade does so."""
     if ENV_ID not in gymnasium.registry:
         gymnasium.register(
             ENV_ID,
             entry_point="stockade.cage2.env:CAGE2Env",
-            vector_entry_point="stockade.cage2.vector:NativeVectorEnv",
+            vector_entry_point="stockade.vector.native:NativeVectorEnv",
         )

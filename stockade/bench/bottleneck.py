@@ -5,36 +5,33 @@ The time that is shared out is that of the cores a backend uses: wall time of th
 - waiting for the slowest: cores without work because all their workers are done and others are not (from the moments
   at which each worker's last environment was done);
 - messages: all other CPU time of workers and driver: encoding, copying, waking each other, bookkeeping;
-- process management: what is left: cores that nobody used although there was work, while processes are woken and
+- process management: what remains: cores that nobody used although there was work, while processes are woken and
   switched, or other programs had them.
 """
 
 from __future__ import annotations
 
-import functools
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-from tqdm import tqdm
 
-from stockade.bench.command import BenchCommand, Notes, announce, require_counts, require_known, require_seconds
-from stockade.bench.figures import Tag, figure_of
-from stockade.bench.ours import MODES, make_ours, why_not
-from stockade.bench.peers import MANY_PROCESSES, PEERS, why_no_peer
+from stockade.bench.backends import EACH, LOCAL_BACKENDS, MODES, Calls, calls_of, open_envs, why_not, worker_pids
+from stockade.bench.command import BenchCommand, Notes
+from stockade.bench.peers import MANY_PROCESSES, PEERS
+from stockade.bench.runner import Case, Sample, frozen_heap, in_turns
 from stockade.bench.timed import END, STEP_CPU, TRUTH_CPU, cpu_seconds, timed
-from stockade.bench.turns import frozen_heap
 from stockade.bench.worlds import BUILT_IN, HORIZON, WORLDS, Factory
 from stockade.cores import available_cores
 from stockade.errors import InputError
-from stockade.vector import AsyncPoolVectorEnv
 
 PARTS = ("environment", "true states", "messages", "waiting for the slowest", "process management")
-BACKENDS = ("native", "serial", "pipes", "shared_memory", "async", "pipes, a worker each")
+BACKENDS = ("native", *LOCAL_BACKENDS, f"pipes{EACH}")
 SHARE = "% of the time"
 
 
@@ -43,14 +40,14 @@ class Running:
     """An open vector environment, to be measured.
 
     Attributes:
-        calls: of one turn: (whether it is for true states alone, the call).
+        calls: of one turn.
         bounds: first environment of each worker, and n.
         pids: of its workers; none if it runs in this process.
         rows: of its timed environments.
         barrier: whether every call waits for all workers.
     """
 
-    calls: list[tuple[bool, Callable[[], object]]]
+    calls: Calls
     bounds: Sequence[int]
     pids: Sequence[int]
     rows: np.ndarray
@@ -65,8 +62,6 @@ class Times:
     wall: float = 0.0
     truth_wall: float = 0.0
     turns: int = 0
-    start: float = 0.0
-    close: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -88,95 +83,47 @@ class BottleneckBench(BenchCommand):
 
     name: ClassVar[str] = "bottleneck"
     quick_settings: ClassVar[dict[str, object]] = {
-        "rounds": 1,
-        "modes": ("steps only", "twice a step"),
-        "backends": BACKENDS[:-1],
-        "n_envs": 10,
-        "peers": False,
-        "seconds": 0.05,
-    }
+        "rounds": 1, "modes": ("steps only", "twice a step"), "backends": BACKENDS[:-1], "n_envs": 10, "peers": False,
+        "seconds": 0.05}  # fmt: skip
+    choices: ClassVar[dict[str, Sequence[str]]] = {
+        "worlds": tuple(WORLDS), "modes": tuple(MODES), "backends": BACKENDS}  # fmt: skip
 
     def check(self) -> None:
         """Refuse options that cannot be used."""
         super().check()
-        require_known("--worlds", self.worlds, tuple(WORLDS))
-        require_known("--modes", self.modes, tuple(MODES))
-        require_known("--backends", self.backends, BACKENDS)
-        require_counts("--n-envs", [self.n_envs])
-        require_seconds("--seconds", self.seconds)
         if not os.path.exists("/proc/self/schedstat") and not hasattr(os, "eventfd"):
             raise InputError("bench bottleneck reads the CPU clocks of other processes, which only Linux offers")
 
     def measure(self, notes: Notes) -> None:
         """In turns: every backend of a world and mode, then again."""
-        cases = list(self._cases(notes))
-        announce(self.name, self.rounds * sum(2 * self.seconds + start for *_, start in cases))
-        with tqdm(total=self.rounds * len(cases), desc="bench bottleneck", unit="case", disable=None) as progress:
-            for world in self.worlds:
-                for mode in self.modes:
-                    group = [case for case in cases if case[:2] == (world, mode)]
-                    found: dict[str, list[Times]] = {case[2]: [] for case in group}
-                    for _ in range(self.rounds):
-                        for _, _, backend, _ in group:
-                            progress.set_postfix_str(f"{world}, {mode}, {backend}"[:40])
-                            found[backend].append(_measure(backend, WORLDS[world], self.n_envs, mode, self.seconds))
-                            progress.update()
-                    for backend, rounds in found.items():
-                        self._note(notes, world, mode, backend, rounds)
+        backends = (*self.backends, *(MANY_PROCESSES if self.peers else ()))
+        in_turns([[Case({"world": world, "mode": mode, "backend": backend, "n_envs": self.n_envs},
+                           partial(self._round, backend, WORLDS[world], mode), why_not(backend, world, mode))
+                      for backend in backends] for world in self.worlds for mode in self.modes],
+                    self.rounds, notes)  # fmt: skip
 
-    def _cases(self, notes: Notes) -> Iterator[tuple[str, str, str, float]]:
-        """World, mode, backend, and about how many seconds its start takes."""
-        each = 0.025 * self.n_envs
-        for world in self.worlds:
-            for mode in self.modes:
-                peers = MANY_PROCESSES if self.peers else ()
-                for backend in (*self.backends, *peers):
-                    why = why_no_peer(backend, mode) if backend in PEERS else why_not(backend, world, mode)
-                    if why:
-                        notes.skip(f"{world}, {mode}, {backend}", why)
-                    else:
-                        yield world, mode, backend, each if backend in peers or "each" in backend else 0.2
-
-    def _note(self, notes: Notes, world: str, mode: str, backend: str, rounds: list[Times]) -> None:
-        what = f"{world}, {mode}, {backend}"
-        tags: dict[str, Tag] = {"world": world, "mode": mode, "backend": backend, "n_envs": self.n_envs}
-        for part in PARTS:
-            shares = [100 * times.parts[part] / sum(times.parts.values()) for times in rounds]
-            notes.figures.append(figure_of(f"{what}: {part}", shares, SHARE, part=part, **tags))
-        turns = [1000 * times.wall / times.turns for times in rounds]
-        notes.figures.append(figure_of(f"{what}: a step of all", turns, "ms", part="total", **tags))
-        if mode == "twice a step":
-            asked = [100 * times.truth_wall / times.wall for times in rounds]
-            figure = figure_of(f"{what}: calls for true states", asked, "% of the wall time", part="calls", **tags)
-            notes.figures.append(figure)
-        episodes = [_start_share(times) for times in rounds]
-        notes.figures.append(
-            figure_of(f"{what}: start and close", episodes, "% of an episode", part="start and close", **tags)
-        )
-
-
-def _start_share(times: Times) -> float:
-    """Start and close, if one episode is played between them."""
-    managing = times.start + times.close
-    return 100 * managing / (managing + HORIZON * times.wall / times.turns)
-
-
-def _measure(backend: str, factory: Factory, n: int, mode: str, seconds: float) -> Times:
-    times = Times()
-    begin = time.perf_counter()
-    with _open(backend, factory, n, mode) as running:
-        times.start = time.perf_counter() - begin
-        for _ in range(5 if not running.barrier else 1):
-            for _, call in running.calls:
-                call()
-        with frozen_heap():
-            _run(running, seconds, times)
+    def _round(self, backend: str, factory: Factory, mode: str) -> Iterator[Sample]:
         begin = time.perf_counter()
-    times.close = time.perf_counter() - begin
-    return times
+        with _open(backend, factory, self.n_envs, mode) as running:
+            managing = time.perf_counter() - begin
+            for _ in range(1 if running.barrier else 5):
+                for _, call in running.calls:
+                    call()
+            with frozen_heap():
+                times = _run(running, self.seconds)
+            begin = time.perf_counter()
+        managing += time.perf_counter() - begin
+        for part in PARTS:
+            yield Sample(SHARE, 100 * times.parts[part] / sum(times.parts.values()), {"part": part})
+        yield Sample("ms", 1000 * times.wall / times.turns, {"part": "total"})
+        if mode == "twice a step":
+            yield Sample("% of the wall time", 100 * times.truth_wall / times.wall, {"part": "calls"})
+        episode = managing + HORIZON * times.wall / times.turns  # if one is played between start and close
+        yield Sample("% of an episode", 100 * managing / episode, {"part": "start and close"})
 
 
-def _run(running: Running, seconds: float, times: Times) -> None:
+def _run(running: Running, seconds: float) -> Times:
+    times = Times()
     capacity = min(available_cores(), max(1, len(running.pids)))
     before = running.rows.sum(axis=0)
     cpu = -sum(cpu_seconds(pid) for pid in running.pids)
@@ -197,6 +144,7 @@ def _run(running: Running, seconds: float, times: Times) -> None:
     cpu += sum(cpu_seconds(pid) for pid in running.pids)
     used = running.rows.sum(axis=0) - before
     times.parts = share_out(capacity * times.wall, used[STEP_CPU], used[TRUTH_CPU], waiting, cpu)
+    return times
 
 
 def idle_seconds(ends: np.ndarray, cores: int) -> float:
@@ -227,72 +175,32 @@ def share_out(total: float, environment: float, truth: float, waiting: float, cp
     return dict(zip(PARTS, (environment, truth, messages, waiting, left - messages), strict=True))
 
 
-# ------------------------------------------------------------------------------------------------------------- opening
 @contextmanager
 def _open(backend: str, factory: Factory, n: int, mode: str) -> Iterator[Running]:
     if backend == "native":
-        with make_ours("native", factory, n) as envs:
+        with open_envs(backend, n) as envs:
             yield _native(envs, n, mode)
         return
-    with timed(factory, n) as (timed_factory, rows):
-        if backend in PEERS:
-            with PEERS[backend](timed_factory, n) as envs:
-                pids = [process.pid for process in envs.processes]
-                ask = getattr(envs, "env_method", None) or envs.call
-                calls = _calls(mode, functools.partial(envs.step, np.zeros(n, np.int64)), lambda: ask("true_state"))
-                yield Running(calls, range(n + 1), pids, rows)
-            return
-        options: dict[str, Any] = {"workers": n} if backend.endswith("a worker each") else {}
-        if factory is BUILT_IN and backend != "serial":
-            options["preload"] = ("stockade.cage2.preload_fast",)
-        with make_ours(backend.split(",")[0], timed_factory, n, mode, **options) as envs:
-            yield _ours(envs, n, mode, rows)
-
-
-def _ours(envs: Any, n: int, mode: str, rows: np.ndarray) -> Running:
-    pids = getattr(envs, "worker_pids", ())
-    workers = max(1, len(pids))
-    bounds = [n * k // workers for k in range(workers + 1)]
-    actions = envs.action_space.sample()
-    if not isinstance(envs, AsyncPoolVectorEnv):
-        envs.reset(seed=0)
-        return Running(_calls(mode, lambda: envs.step(actions), envs.true_state), bounds, pids, rows)
-
-    def receive_and_send() -> None:
-        for _ in range(2):  # the default batch is half of the environments
-            *_, infos = envs.recv()
-            if mode != "steps only":
-                envs.true_state()
-            envs.send(actions[infos["env_id"]], infos["env_id"])
-
-    envs.async_reset(seed=0)
-    return Running([(False, receive_and_send)], bounds, pids, rows, barrier=False)
+    options: dict[str, Any] = {}
+    if factory is BUILT_IN and backend not in ("serial", *PEERS):
+        options["preload"] = ("stockade.cage2.preload_fast",)  # as make_vec does for the built-in world
+    with timed(factory, n) as (timed_factory, rows), open_envs(backend, n, timed_factory, mode, **options) as envs:
+        pids, calls = worker_pids(envs), calls_of(envs, backend, n, mode)
+        bounds = [n * k // max(1, len(pids)) for k in range(max(1, len(pids)) + 1)]
+        # A turn of `async` is a batch, by default half of the environments; measured are steps of all.
+        yield Running(calls * 2 if backend == "async" else calls, bounds, pids, rows, barrier=backend != "async")
 
 
 def _native(envs: Any, n: int, mode: str) -> Running:
     """No processes: the kernel's call is the environment, what is around it counts as messages."""
     rows = np.zeros((1, END + 1))
-    batch, actions = envs._batch, envs.action_space.sample()
-    step = batch.step
+    step, truth = envs._batch.step, envs.true_state
 
-    def timed_step(*arguments: Any) -> None:
+    def timed_call(call: Any, column: int, *arguments: Any) -> None:
         begin = time.perf_counter()
-        step(*arguments)
-        rows[0, STEP_CPU] += time.perf_counter() - begin
+        call(*arguments)
+        rows[0, column] += time.perf_counter() - begin
 
-    def timed_truth() -> None:
-        begin = time.perf_counter()
-        envs.true_state()
-        rows[0, TRUTH_CPU] += time.perf_counter() - begin
-
-    batch.step = timed_step
-    envs.reset(seed=0)
-    return Running(_calls(mode, lambda: envs.step(actions), timed_truth), (0, n), (), rows)
-
-
-def _calls(mode: str, step: Callable[[], object], ask: Callable[[], object]) -> list[tuple[bool, Callable[[], object]]]:
-    if mode == "steps only":
-        return [(False, step)]
-    if mode == "twice a step":
-        return [(True, ask), (False, step), (True, ask)]
-    return [(False, step), (True, ask)]
+    envs._batch.step = partial(timed_call, step, STEP_CPU)
+    envs.true_state = partial(timed_call, truth, TRUTH_CPU)
+    return Running(calls_of(envs, "native", n, mode), (0, n), (), rows)

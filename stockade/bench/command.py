@@ -5,30 +5,23 @@ from __future__ import annotations
 import dataclasses
 import math
 import shlex
-import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from stockade.bench.figures import Figure
-from stockade.bench.result import Result, Skipped, print_result, write_result
+from stockade.bench.result import Figure, Result, Skipped, content_of, print_result
 from stockade.bench.stamp import machine_stamp
 from stockade.errors import InputError
+from stockade.files import JsonFile, json_output
 
 
 @dataclass
 class Notes:
-    """What a bench finds while it runs.
+    """What a bench finds while it runs: figures, and what could not be measured."""
 
-    Attributes:
-        label: name of the bench, for the progress bar.
-        figures: what was measured.
-        skipped: what was not, and why.
-    """
-
-    label: str
+    label: str = ""
     figures: list[Figure] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
 
@@ -40,27 +33,29 @@ class Notes:
 
 @dataclass(frozen=True)
 class BenchCommand:
-    """A bench of the command line: subclasses add options, `check` and `measure`."""
+    """A bench of the command line: subclasses add options and `measure`."""
 
     rounds: int = 3
     """Rounds of each case; cases that are compared take turns."""
     quick: bool = False
     """A few cases and short rounds, for a first look: options that are left at their defaults become smaller."""
-    json: Path | None = None
-    """Write the result to this file too."""
+    json: JsonFile = None
+    """Write the result to this file too; - for standard output."""
 
     name: ClassVar[str] = ""
     #: What `quick` makes of options that were not given.
     quick_settings: ClassVar[dict[str, Any]] = {}
+    #: Words that an option takes.
+    choices: ClassVar[dict[str, Sequence[str]]] = {}
+    #: Smallest value of an option, if it is not 1 for whole numbers and more than 0 for others.
+    least: ClassVar[dict[str, float]] = {}
 
     def run(self) -> int:
         """Measure, print, write."""
-        if self.json is not None and not self.json.absolute().parent.is_dir():
-            raise InputError(f"--json {self.json}: there is no folder {self.json.parent}")
-        result = self.result()
-        print_result(result)
-        if self.json is not None:
-            write_result(self.json, result)
+        with json_output(self.json) as write:
+            result = self.result()
+            print_result(result)
+            write(content_of(result))
         return 0
 
     def result(self) -> Result:
@@ -86,8 +81,26 @@ class BenchCommand:
         return dataclasses.replace(self, **smaller)
 
     def check(self) -> None:
-        """Refuse options that cannot be used, before any work."""
-        require_counts("--rounds", [self.rounds])
+        """Refuse options that cannot be used, before any work: unknown words, numbers that are too small."""
+        for option in dataclasses.fields(self):
+            flag, value = f"--{option.name.replace('_', '-')}", getattr(self, option.name)
+            values = value if isinstance(value, tuple) else (value,)
+            if not values:
+                raise InputError(f"{flag} needs at least one value")
+            for one in values:
+                known = self.choices.get(option.name)
+                if known is not None and one not in known:
+                    raise InputError(f"{flag} {one} is unknown; take {', '.join(known)}")
+                if isinstance(one, (int, float)) and not isinstance(one, bool):
+                    self._check_number(flag, one, self.least.get(option.name))
+
+    def _check_number(self, flag: str, value: float, least: float | None) -> None:
+        if least is None and isinstance(value, int):
+            least = 1
+        if least is None and not (math.isfinite(value) and value > 0):
+            raise InputError(f"{flag} {value} must be a number above 0")
+        if least is not None and not (math.isfinite(value) and value >= least):
+            raise InputError(f"{flag} {value} must be at least {least:g}")
 
     def measure(self, notes: Notes) -> None:
         """Fill in the figures, and what had to be left out."""
@@ -108,39 +121,6 @@ class BenchCommand:
         return shlex.join(words)
 
 
-def announce(name: str, seconds: float) -> None:
-    """Tell the user how long it will take, where he looks for progress."""
-    told = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} minutes"
-    print(f"bench {name}: about {told}", file=sys.stderr, flush=True)
-
-
-def require_counts(option: str, values: Iterable[int], least: int = 1) -> None:
-    """Whole numbers of at least so much, and at least one of them."""
-    given = list(values)
-    if not given:
-        raise InputError(f"{option} needs at least one number")
-    wrong = [value for value in given if value < least]
-    if wrong:
-        raise InputError(f"{option} {wrong[0]} must be at least {least}")
-
-
-def require_seconds(option: str, value: float) -> None:
-    """A time that can be waited for."""
-    if not (math.isfinite(value) and value > 0):
-        raise InputError(f"{option} {value} must be a time in seconds, more than 0")
-
-
-def require_known(option: str, values: Sequence[str], known: Sequence[str]) -> None:
-    """Names out of a list."""
-    if not values:
-        raise InputError(f"{option} needs at least one of {', '.join(known)}")
-    unknown = [value for value in values if value not in known]
-    if unknown:
-        raise InputError(f"{option} {unknown[0]} is unknown; take {', '.join(known)}")
-
-
 def _plain(value: Any) -> Any:
     """For JSON."""
-    if isinstance(value, tuple):
-        return [_plain(one) for one in value]
-    return str(value) if isinstance(value, Path) else value
+    return list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value

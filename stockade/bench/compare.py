@@ -1,6 +1,6 @@
 """`stockade bench compare`: what became slower from one result to another, beyond the noise.
 
-two files or folders -> figures paired by bench, name, unit and tags -> a verdict for each pair -> table, exit code
+two files or folders -> figures paired by bench, unit and tags -> a verdict for each pair -> table, exit code
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from typing import Literal
 
 import tyro
 
-from stockade.bench.figures import Figure
-from stockade.bench.report_files import read_results
-from stockade.bench.result import Result
+from stockade.bench.result import Figure, Result, Tag, read_results
 from stockade.errors import InputError
+from stockade.text import Table
 
-Verdict = Literal["slower", "bigger", "faster", "smaller", "changed", "same"]
-Key = tuple[str, str, str, tuple[tuple[str, str], ...]]
-"""Bench, name, unit and tags of a figure."""
+Verdict = Literal["slower", "bigger", "changed", "faster", "smaller", "same"]
+Key = tuple[str, str, frozenset[tuple[str, Tag]]]
+"""Bench, unit and tags of a figure."""
+Results = dict[str, Result]
+"""By name of the bench."""
 
 ENOUGH_ROUNDS = 5
 """With fewer rounds on a side even complete separation has a probability above `UNLIKELY`."""
 UNLIKELY = 0.01
 FEW_ROUNDS = 3
 """With fewer rounds on a side their range says next to nothing about the noise."""
-
 RULE = """\
 A change counts if the medians differ by at least {at_least:g}%, neither median lies within the other's range, and equal
 machines and equal code would give rounds so far apart in less than 1% of all comparisons (Mann-Whitney, exact; with
 fewer than 5 rounds on a side: if the gap between the two ranges is wider than both ranges; with fewer than 3, unless it
 is a size: and one median is at least twice the other)."""
-
-_MORE_IS_BETTER = ("/s", "a second", "of the cores")
+_RANKS = {"slower": 0, "bigger": 0, "changed": 1, "faster": 2, "smaller": 2, "same": 3}
+_MORE_IS_BETTER = ("/s", "/min", "of the cores")
 _TIMES = ("s", "ms", "us", "ns", "seconds", "minutes", "milliseconds", "microseconds", "nanoseconds")
 _SIZES = ("bytes", "kb", "kib", "mb", "mib", "gb", "gib")
 
@@ -47,16 +47,6 @@ class Change:
     before: Figure
     after: Figure
     verdict: Verdict
-
-    @property
-    def is_loss(self) -> bool:
-        """Whether it is a reason for exit code 1."""
-        return self.verdict in ("slower", "bigger")
-
-    @property
-    def severity(self) -> float:
-        """How far the medians are apart, equally for twice as much and half as much."""
-        return _distance(self.before.value, self.after.value)
 
 
 @dataclass(frozen=True)
@@ -78,70 +68,91 @@ class Compare:
             raise InputError(f"--at-least {self.at_least}: give a percentage of 0 or more")
         if self.before.is_dir() != self.after.is_dir():
             raise InputError(f"compare two files or two folders, not {self.before} with {self.after}")
-        before, older = self._read(self.before)
-        after, more_older = self._read(self.after)
-        for line in (*older, *more_older, *warnings(before, after)):
+        before, after = read_results(self.before), read_results(self.after)
+        for path, results in ((self.before, before), (self.after, after)):
+            if not results:
+                raise InputError(f"{path} has no results: write some with `stockade bench all`")
+        for line in warnings(before, after):
             print(f"warning: {line}")
         changes = compare(before, after, self.at_least)
-        shown = changes if self.all else [change for change in changes if change.verdict != "same"]
-        _print_changes(shown)
-        for where, lonely in zip((self.before, self.after), only_in_one(before, after), strict=True):
+        rows = [_row(change) for change in changes if self.all or change.verdict != "same"]
+        if rows:
+            print(Table(["", "bench", "case", "before", "after", "unit", "times"], rows))
+        for path, lonely in zip((self.before, self.after), only_in_one(before, after), strict=True):
             if lonely:
-                print(f"\nonly in {where}:", *(f"  {name}" for name in lonely), sep="\n")
-        losses = sum(change.is_loss for change in changes)
-        gains = sum(change.verdict in ("faster", "smaller") for change in changes)
+                print(f"\nonly in {path}:", *(f"  {name}" for name in lonely), sep="\n")
+        losses, gains = (sum(_RANKS[change.verdict] == rank for change in changes) for rank in (0, 2))
         print(f"\n{len(changes)} figures compared: {losses} slower or bigger, {gains} faster or smaller")
         print(RULE.format(at_least=self.at_least))
         return 1 if losses else 0
 
-    def _read(self, path: Path) -> tuple[dict[str, Result], list[str]]:
-        results, older = read_results(path)
-        if not results:
-            raise InputError(f"{path} has no results of this version: write some with `stockade bench all`")
-        return results, older
+
+def _row(change: Change) -> list[object]:
+    old, new = change.before, change.after
+    times = f"{new.value / old.value:.2f}" if old.value * new.value > 0 else "sign changed"
+    return [change.verdict, change.bench, old.name, old.text, new.text, new.unit, times]
 
 
-# ------------------------------------------------------------------------------------------------------------ verdicts
-def compare(before: dict[str, Result], after: dict[str, Result], at_least: float = 10.0) -> list[Change]:
+def compare(before: Results, after: Results, at_least: float = 10.0) -> list[Change]:
     """A verdict for each figure that both have, losses first, the greatest change first."""
     old, new = _by_key(before), _by_key(after)
     changes = [Change(key[0], old[key], new[key], verdict(old[key], new[key], at_least)) for key in old if key in new]
-    ranks = {"slower": 0, "bigger": 0, "changed": 1, "faster": 2, "smaller": 2, "same": 3}
-    return sorted(changes, key=lambda change: (ranks[change.verdict], -change.severity, change.bench))
+    return sorted(changes, key=lambda c: (_RANKS[c.verdict], -_distance(c.before.value, c.after.value), c.bench))
 
 
+def warnings(before: Results, after: Results) -> Iterator[str]:
+    """Why a comparison may say nothing about the code."""
+    for bench in before.keys() & after.keys():
+        old, new = before[bench], after[bench]
+        stamps = old.stamp, new.stamp
+        one, other = (f"{s.get('cores')} cores of {s.get('cpu')}, {s.get('memory_gib')} GiB" for s in stamps)
+        if one != other:
+            yield f"bench {bench} was run on different machines ({one}; {other}): differences may be theirs"
+        names = sorted(old.settings.keys() | new.settings.keys())
+        changed = [name for name in names if old.settings.get(name) != new.settings.get(name)]
+        if changed:
+            yield f"bench {bench} was run with different settings: {', '.join(changed)}"
+
+
+def only_in_one(before: Results, after: Results) -> tuple[list[str], ...]:
+    """Names of the figures that only one of the two has."""
+    old, new = _by_key(before), _by_key(after)
+    pairs = (old, new), (new, old)
+    return tuple([f"{k[0]}: {f.name}, {f.unit}" for k, f in mine.items() if k not in others] for mine, others in pairs)
+
+
+def _by_key(results: Results) -> dict[Key, Figure]:
+    return {(result.bench, figure.unit, frozenset(figure.tags.items())): figure
+            for result in results.values() for figure in result.figures}  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------------------ verdicts
 def verdict(before: Figure, after: Figure, at_least: float = 10.0) -> Verdict:
     """What became of a figure, by the rule above."""
     if not _differs(before, after, at_least):
         return "same"
-    grew = after.value > before.value
-    unit = before.unit.lower()
-    if any(unit.endswith(ending) for ending in _MORE_IS_BETTER):
+    grew, unit = after.value > before.value, before.unit.lower()
+    if unit.endswith(_MORE_IS_BETTER):
         return "faster" if grew else "slower"
-    if _is(unit, _TIMES):
+    if unit.split(" ")[0] in _TIMES:
         return "slower" if grew else "faster"
-    if _is(unit, _SIZES):
+    if unit.split(" ")[0] in _SIZES:
         return "bigger" if grew else "smaller"
     return "changed"  # shares and ratios: whether more is better depends on what they are of
 
 
 def _differs(before: Figure, after: Figure, at_least: float) -> bool:
-    a, b = before.rounds or (before.value,), after.rounds or (after.value,)
-    if _distance(before.value, after.value) < at_least / 100 or before.value == after.value:
+    a, b, distance = before.rounds, after.rounds, _distance(before.value, after.value)
+    if distance < at_least / 100 or before.value == after.value:
         return False
-    if _within(before.value, b) or _within(after.value, a):
+    if min(b) <= before.value <= max(b) or min(a) <= after.value <= max(a):
         return False
-    if min(len(a), len(b)) >= ENOUGH_ROUNDS:
+    fewest = min(len(a), len(b))
+    if fewest >= ENOUGH_ROUNDS:
         return mann_whitney(a, b) < UNLIKELY
-    if min(len(a), len(b)) < FEW_ROUNDS and not _is(before.unit, _SIZES) and _distance(before.value, after.value) < 1:
+    if fewest < FEW_ROUNDS and before.unit.lower().split(" ")[0] not in _SIZES and distance < 1:
         return False
-    gap = max(min(b) - max(a), min(a) - max(b))
-    return gap > max(max(a) - min(a), max(b) - min(b))
-
-
-def _is(unit: str, kinds: Sequence[str]) -> bool:
-    """Whether the first word of a unit is one of these."""
-    return unit.lower().split(" ")[0] in kinds
+    return max(min(b) - max(a), min(a) - max(b)) > max(max(a) - min(a), max(b) - min(b))
 
 
 def _distance(a: float, b: float) -> float:
@@ -152,79 +163,20 @@ def _distance(a: float, b: float) -> float:
     return large / small - 1
 
 
-def _within(value: float, rounds: Sequence[float]) -> bool:
-    return min(rounds) <= value <= max(rounds)
-
-
 def mann_whitney(a: Sequence[float], b: Sequence[float]) -> float:
     """Two-sided exact p-value: how often rounds of one and the same kind fall apart like this.
 
-    Equal values count half, which makes the p-value a little too large.
+    Equal values count half, which makes the p-value a little too large. Of all orders of n and m rounds, those with 0,
+    1, 2, ... pairs in which the first kind is the greater are counted by the coefficients of the Gaussian binomial, the
+    product over k of (1 - q^(m+k)) / (1 - q^k).
     """
+    n, m = len(a), len(b)
     wins = sum((x > y) + 0.5 * (x == y) for x in a for y in b)
-    least = min(wins, len(a) * len(b) - wins)
-    counts = _arrangements(len(a), len(b))
-    return min(1.0, 2 * sum(counts[: math.ceil(least) + 1]) / sum(counts))
-
-
-def _arrangements(n: int, m: int) -> list[int]:
-    """Of all orders of n and m rounds: how many have 0, 1, 2, ... pairs in which the first kind is the greater.
-
-    They are the coefficients of the Gaussian binomial, the product over k of (1 - q^(m+k)) / (1 - q^k).
-    """
     counts = [1] + [0] * (n * m)
     for k in range(1, n + 1):
         for place in range(n * m, m + k - 1, -1):
             counts[place] -= counts[place - m - k]
         for place in range(k, n * m + 1):
             counts[place] += counts[place - k]
-    return counts
-
-
-# ------------------------------------------------------------------------------------------------------------- listing
-def warnings(before: dict[str, Result], after: dict[str, Result]) -> Iterator[str]:
-    """Why a comparison may say nothing about the code."""
-    for bench in before.keys() & after.keys():
-        old, new = before[bench], after[bench]
-        machines = [tuple(r.stamp.get(name) for name in ("cpu", "cores", "memory_gib")) for r in (old, new)]
-        if machines[0] != machines[1]:
-            one, other = (f"{cores} cores of {cpu}, {memory} GiB" for cpu, cores, memory in machines)
-            yield f"bench {bench} was run on different machines ({one}; {other}): differences may be theirs"
-        if old.settings != new.settings:
-            names = sorted(set(old.settings) | set(new.settings))
-            other_settings = [name for name in names if old.settings.get(name) != new.settings.get(name)]
-            yield f"bench {bench} was run with different settings: {', '.join(other_settings)}"
-
-
-def only_in_one(before: dict[str, Result], after: dict[str, Result]) -> tuple[list[str], list[str]]:
-    """Names of the figures that only one of the two has."""
-    old, new = _by_key(before), _by_key(after)
-    return [_name(key) for key in old if key not in new], [_name(key) for key in new if key not in old]
-
-
-def _by_key(results: dict[str, Result]) -> dict[Key, Figure]:
-    return {
-        (result.bench, f.what, f.unit, tuple(sorted((name, str(tag)) for name, tag in f.tags.items()))): f
-        for result in results.values()
-        for f in result.figures
-    }
-
-
-def _name(key: Key) -> str:
-    return f"{key[0]}: {key[1]}, {key[2]}"
-
-
-def _print_changes(changes: Sequence[Change]) -> None:
-    names = [f"{change.bench}: {change.before.what}" for change in changes]
-    width = max(map(len, names), default=0)
-    for name, change in zip(names, changes, strict=True):
-        old, new = change.before, change.after
-        times = f"{new.value / old.value:.2f} times" if old.value * new.value > 0 else "sign changed"
-        print(f"{change.verdict:<8} {name:<{width}}  {_number(old)} -> {_number(new)} {new.unit}  ({times})")
-
-
-def _number(figure: Figure) -> str:
-    def short(value: float) -> str:
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-    return f"{short(figure.value)} [{short(figure.low)} to {short(figure.high)}]"
+    least = math.ceil(min(wins, n * m - wins))
+    return min(1.0, 2 * sum(counts[: least + 1]) / sum(counts))

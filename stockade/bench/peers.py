@@ -1,4 +1,4 @@
-"""What people use today, as cases of a bench: other libraries' vector environments, and other simulators of the world.
+"""What people use today: other libraries' vector environments, and other simulators of the same game.
 
 Each is optional; what is not installed raises `UnavailableError` with what to install.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import io
 import multiprocessing
 import signal
@@ -14,97 +15,50 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
-from stockade.bench.turns import Turn, UnavailableError, installed
+from stockade.bench.runner import Turn, UnavailableError
 from stockade.bench.worlds import HORIZON, Factory
 from stockade.cores import available_cores
-
-Peer = Callable[..., AbstractContextManager[Any]]
-"""Opens another library's vector environment: peer(factory, n), reset and ready."""
 
 _JOIN_SECONDS = 5.0
 
 
 # ------------------------------------------------------------------------------------ vector environments of others
-@contextmanager
-def open_gymnasium_sync(factory: Factory, n: int) -> Iterator[Any]:
-    """All environments in this process."""
-    envs = SyncVectorEnv([factory] * n)
-    with contextlib.closing(envs):
-        envs.reset(seed=0)
-        yield envs
-
-
-@contextmanager
-def open_gymnasium_async(factory: Factory, n: int) -> Iterator[Any]:
-    """A process each; observations in shared memory, all else over pipes."""
-    with no_child_left():
-        with interrupts_later():
-            envs = AsyncVectorEnv([factory] * n, context="fork")
-        envs.reset(seed=0)
-        yield envs
-        envs.close()
-
-
-@contextmanager
-def open_sb3_dummy(factory: Factory, n: int) -> Iterator[Any]:
-    """All environments in this process."""
+def _sb3(kind: str, factory: Factory, n: int, **options: Any) -> Any:
+    _module("stable_baselines3.common.env_util", "stable-baselines3")  # else each of its workers would import it
     vec_env = _module("stable_baselines3.common.vec_env", "stable-baselines3")
-    envs = vec_env.DummyVecEnv([factory] * n)
-    with contextlib.closing(envs):
-        envs.seed(0)
-        envs.reset()
-        yield envs
+    return getattr(vec_env, kind)([factory] * n, **options)
 
 
-@contextmanager
-def open_sb3_subproc(factory: Factory, n: int) -> Iterator[Any]:
-    """A process each, everything over pipes: what the first version of this project did by hand."""
-    vec_env = _module("stable_baselines3.common.vec_env", "stable-baselines3")
-    with no_child_left():
-        with interrupts_later():
-            envs = vec_env.SubprocVecEnv([factory] * n, start_method="fork")
-        envs.seed(0)
-        envs.reset()
-        yield envs
-        envs.close()
-
-
-@contextmanager
-def open_pufferlib(factory: Factory, n: int) -> Iterator[Any]:
-    """Several environments a process in shared memory, workers that never sleep."""
-    vector = _module("pufferlib.vector", "pufferlib")
-    emulation = _module("pufferlib.emulation", "pufferlib")
+def _pufferlib(factory: Factory, n: int) -> Any:
+    """Several environments per process in shared memory, workers that never sleep."""
+    vector, emulation = (_module(f"pufferlib.{name}", "pufferlib") for name in ("vector", "emulation"))
     workers = max(k for k in range(1, available_cores() + 1) if n % k == 0)  # it wants equal shares
     creator = partial(emulation.GymnasiumPufferEnv, env_creator=factory)
-    with no_child_left():
-        with interrupts_later():
-            envs = vector.make(creator, backend=vector.Multiprocessing, num_envs=n, num_workers=workers)
-        envs.reset(seed=0)
-        yield envs
-        envs.close()
+    return vector.make(creator, backend=vector.Multiprocessing, num_envs=n, num_workers=workers)
 
 
-PEERS: dict[str, Peer] = {
-    "Gymnasium SyncVectorEnv": open_gymnasium_sync,
-    "Gymnasium AsyncVectorEnv": open_gymnasium_async,
-    "Stable-Baselines3 DummyVecEnv": open_sb3_dummy,
-    "Stable-Baselines3 SubprocVecEnv": open_sb3_subproc,
-    "PufferLib": open_pufferlib,
+PEERS: dict[str, Callable[[Factory, int], Any]] = {
+    "Gymnasium SyncVectorEnv": lambda factory, n: SyncVectorEnv([factory] * n),
+    "Gymnasium AsyncVectorEnv": lambda factory, n: AsyncVectorEnv([factory] * n, context="fork"),
+    "Stable-Baselines3 DummyVecEnv": partial(_sb3, "DummyVecEnv"),
+    "Stable-Baselines3 SubprocVecEnv": partial(_sb3, "SubprocVecEnv", start_method="fork"),
+    "PufferLib": _pufferlib,
 }
-#: Those with a process for each environment, which cost their start.
+"""Make another library's vector environment."""
+#: Those with a process for each environment.
 MANY_PROCESSES = ("Gymnasium AsyncVectorEnv", "Stable-Baselines3 SubprocVecEnv")
 
 
 def why_no_peer(peer: str, mode: str = "steps only") -> str:
     """Why there is no such case; empty if there is one."""
-    package = "stable_baselines3" if peer.startswith("Stable") else peer.lower() if peer == "PufferLib" else "gymnasium"
+    package = "stable_baselines3" if peer.startswith("Stable") else peer.split()[0].lower()
     if not installed(package):
         return f"{peer.split()[0]} is not installed: pip install {package.replace('_', '-')}"
     if peer == "PufferLib" and mode != "steps only":
@@ -114,30 +68,25 @@ def why_no_peer(peer: str, mode: str = "steps only") -> str:
     return ""
 
 
+def installed(package: str) -> bool:
+    """Whether a package can be imported; a mere folder of that name, which Python would take for one, cannot."""
+    spec = importlib.util.find_spec(package)
+    return spec is not None and spec.origin is not None
+
+
 @contextmanager
-def open_peer(peer: str, factory: Factory, n: int, mode: str = "steps only") -> Iterator[Turn]:
-    """One turn is a step of all; `twice a step` asks for the true states before and after it."""
-    with _quietly(), PEERS[peer](factory, n) as envs:
-        actions = np.zeros(n, np.int64)
-        step = partial(envs.step, actions)
-        ask = partial(_ask, envs) if mode == "twice a step" else None
-        yield partial(_turn, step, ask, n)
-
-
-def _ask(envs: Any) -> None:
-    if hasattr(envs, "env_method"):
-        envs.env_method("true_state")
-    else:
-        envs.call("true_state")
-
-
-def _turn(step: Callable[[], Any], ask: Callable[[], None] | None, n: int) -> int:
-    if ask:
-        ask()
-    step()
-    if ask:
-        ask()
-    return n
+def open_peer(peer: str, factory: Factory, n: int) -> Iterator[Any]:
+    """Another library's vector environment, reset and ready."""
+    with _quietly(), no_child_left():
+        with interrupts_later():
+            envs = PEERS[peer](factory, n)
+        if peer.startswith("Stable"):
+            envs.seed(0)
+            envs.reset()
+        else:
+            envs.reset(seed=0)
+        yield envs
+        envs.close()
 
 
 # --------------------------------------------------------------------------------------------------- other simulators
@@ -146,9 +95,10 @@ def open_envpool(n: int) -> Iterator[Turn]:
     """EnvPool's own CartPole: the yardstick of a pool written in C++."""
     envpool = _module("envpool", "envpool")
     envs = envpool.make_gymnasium("CartPole-v1", num_envs=n, num_threads=available_cores(), seed=0)
+    actions = np.zeros(n, np.int32)
     with contextlib.closing(envs):
         envs.reset()
-        yield partial(_turn, partial(envs.step, np.zeros(n, np.int32)), None, n)
+        yield lambda: len(envs.step(actions)[1])
 
 
 @contextmanager
@@ -157,14 +107,12 @@ def open_minicage(n: int) -> Iterator[Turn]:
     package = _module("mini_CAGE", "the mini_CAGE folder of CybORG_plus_plus, put on PYTHONPATH")
     envs, red = package.SimplifiedCAGE(num_envs=n), package.B_line_minimal()
     actions = np.random.default_rng(0).integers(0, 53, (HORIZON, n, 1))
-    state, _ = envs.reset()
-    now = 0
+    state, now = envs.reset()[0], 0
 
     def turn() -> int:
         nonlocal state, now
         if now == HORIZON:
-            state, _ = envs.reset()
-            now = 0
+            state, now = envs.reset()[0], 0
         state, *_ = envs.step(blue_action=actions[now], red_action=red.get_action(observation=state["Red"]))
         now += 1
         return n
@@ -196,10 +144,9 @@ def no_child_left() -> Iterator[None]:
     try:
         yield
     finally:
-        started = set(multiprocessing.active_children()) - before
-        for process in started:
-            process.join(0.0 if len(started) > 1 else 0.1)
-        late = [process for process in started if process.is_alive()]
+        late = [child for child in multiprocessing.active_children() if child not in before]
+        if len(late) == 1:
+            late[0].join(0.1)
         for process in late:
             process.terminate()
         for process in late:
@@ -239,12 +186,8 @@ def _quietly() -> Iterator[None]:
 def _module(name: str, package: str) -> Any:
     """Import a module, from within a folder of no importance: PufferLib puts a link into the current one."""
     try:
-        with (
-            _quietly(),
-            contextlib.redirect_stderr(io.StringIO()),
-            tempfile.TemporaryDirectory() as folder,
-            contextlib.chdir(folder),
-        ):
+        with (_quietly(), contextlib.redirect_stderr(io.StringIO()), tempfile.TemporaryDirectory() as folder,
+              contextlib.chdir(folder)):  # fmt: skip
             return importlib.import_module(name)
     except ImportError as error:
         raise UnavailableError(f"{name.split('.')[0]} cannot be imported ({error}): pip install {package}") from error

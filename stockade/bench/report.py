@@ -1,86 +1,82 @@
-"""`stockade bench report`: results -> docs/benchmarks.md, its pictures, and the README's part between two marks.
+"""`stockade bench report`: results -> the tables between the markers of hand-written pages, and pictures.
 
 The same results give the same bytes, so that a test can tell whether anybody typed a figure by hand.
 """
 
 from __future__ import annotations
 
-import os
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import tyro
 
-from stockade.bench.page import make_page
-from stockade.bench.page_readme import make_readme_part
-from stockade.bench.report_files import RESULTS, read_results
-from stockade.bench.report_pictures import PICTURES
-from stockade.bench.report_plots import require_matplotlib, save
-from stockade.bench.report_tables import Results
+from stockade.bench.pictures import PICTURES, require_matplotlib, save
+from stockade.bench.result import RESULTS, read_results
+from stockade.bench.tables import TABLES
 from stockade.errors import InputError
-from stockade.learn.files import write_durably
+from stockade.files import write_durably
 
-BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+PAGES = (Path("README.md"), Path("docs/benchmarks.md"), Path("docs/first-version.md"))
 
 
 @dataclass(frozen=True)
 class Report:
-    """Markdown tables and pictures of results."""
+    """Fill the tables of pages, and draw the pictures, from results."""
 
     results: tyro.conf.Positional[Path] = RESULTS
     """Folder of results, as `stockade bench all` writes them."""
-    page: Path = Path("docs/benchmarks.md")
-    """The page to write; all of it is made anew."""
+    pages: tuple[Path, ...] = PAGES
+    """Markdown files. What is between the lines `<!-- bench:NAME:begin -->` and `<!-- bench:NAME:end -->` becomes the
+    table NAME; all else stays."""
     images: Path = Path("docs/images")
-    """Folder for its pictures."""
-    readme: Path | None = Path("README.md")
-    """Put a table between the lines `<!-- bench:begin -->` and `<!-- bench:end -->` of this file; None for none."""
+    """Folder for the pictures."""
 
     def run(self) -> int:
         """Draw and write; whatever cannot be done is found out before."""
         if not self.results.is_dir():
             raise InputError(f"{self.results} is no folder of results: make one with `stockade bench all`")
-        by_bench, older = read_results(self.results)
-        for line in older:
-            print(f"warning: {line}")
-        results = Results(by_bench)
+        results = read_results(self.results)
         require_matplotlib()
-        texts = {} if self.readme is None else {self.readme: with_part(self.readme, make_readme_part(results))}
-        pictures = {bench: picture for bench, draw in PICTURES.items() if (picture := draw(results)) is not None}
-        texts[self.page] = make_page(results, {bench: self.link(bench) for bench in pictures})
-        for folder in (self.page.parent, self.images):
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise InputError(f"{folder}: cannot make this folder ({error.strerror})") from error
-        for bench, picture in pictures.items():
-            save(picture, self.image(bench))
-            print(self.image(bench))
-        for path, text in texts.items():
-            write_durably(path.absolute(), text.encode())
-            print(path)
+        blocks = {name: partial(table, results) for name, table in TABLES.items()}
+        texts = {page: fill(page, "bench", blocks) for page in self.pages}
+        pictures = {name: picture for name, draw in PICTURES.items() if (picture := draw(results)) is not None}
+        try:
+            self.images.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"--images {self.images}: cannot make this folder ({error.strerror})") from error
+        for name, picture in pictures.items():
+            save(picture, self.images / f"bench-{name}.svg")
+            print(self.images / f"bench-{name}.svg")
+        for page, text in texts.items():
+            write_durably(page.absolute(), text.encode())
+            print(page)
         return 0
 
-    def image(self, bench: str) -> Path:
-        """Where the picture of a bench is written."""
-        return self.images / f"bench-{bench}.svg"
 
-    def link(self, bench: str) -> str:
-        """The same as seen from the page."""
-        return Path(os.path.relpath(self.image(bench), self.page.parent)).as_posix()
-
-
-def with_part(path: Path, part: str) -> str:
-    """The text of a file with a new part between the marks.
+def fill(page: Path, prefix: str, blocks: Mapping[str, Callable[[], str]]) -> str:
+    """The text of a page with every block between `<!-- PREFIX:NAME:begin -->` and `...:end -->` made anew.
 
     Raises:
-        InputError: there is no such file, or it does not have both marks once, in order.
+        InputError: the page cannot be read, a name is unknown, or a marker has no partner.
     """
     try:
-        text = path.read_text()
+        text = page.read_text()
     except OSError as error:
-        raise InputError(f"--readme {path}: {error.strerror}; give `--readme None` to write the page only") from error
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise InputError(f"--readme {path}: it needs the line {BEGIN} and, below it, the line {END}, each once")
-    before, rest = text.split(BEGIN)
-    return f"{before}{BEGIN}\n{part}{END}{rest.split(END)[1]}"
+        raise InputError(f"{page}: {error.strerror}") from error
+    begin = rf"<!-- {prefix}:([\w-]+):begin -->\n"
+    whole = re.compile(begin + rf".*?<!-- {prefix}:\1:end -->", re.DOTALL)
+    if not len(whole.findall(text)) == len(re.findall(begin, text)) == len(re.findall(f"<!-- {prefix}:.*?:end", text)):
+        raise InputError(
+            f"{page}: every `<!-- {prefix}:NAME:begin -->` needs its `<!-- {prefix}:NAME:end -->` below it"
+        )
+
+    def block(match: re.Match[str]) -> str:
+        name = match[1]
+        if name not in blocks:
+            raise InputError(f"{page}: there is no table {name}; there are {', '.join(blocks)}")
+        return f"<!-- {prefix}:{name}:begin -->\n{blocks[name]()}\n<!-- {prefix}:{name}:end -->"
+
+    return whole.sub(block, text)

@@ -19,26 +19,14 @@ def make_sb3_ppo(config: PPOConfig, n_envs: int, seed: int, window: int = 100, *
     `ep_info_buffer` has the returns, not scaled, of the last `window` episodes.
     """
     torch.set_num_threads(1)
-    activation = torch.nn.ReLU if config.activation == "relu" else torch.nn.Tanh
-    hidden = list(config.hidden)
-    return PPO(
-        "MlpPolicy",
-        ScaledRewards(make_sb3(n_envs, **world), config.reward_scale),
-        n_steps=config.update_steps,
-        batch_size=min(config.minibatch_size, n_envs * config.update_steps),
-        n_epochs=config.epochs,
-        learning_rate=config.learning_rate,
-        gamma=config.gamma,
-        gae_lambda=config.gae_lambda,
-        clip_range=config.clip,
-        ent_coef=config.entropy_weight,
-        vf_coef=config.value_weight,
-        max_grad_norm=config.max_grad_norm,
-        policy_kwargs={"net_arch": {"pi": hidden, "vf": hidden}, "activation_fn": activation},
-        stats_window_size=window,
-        device="cpu",
-        seed=seed,
-    )
+    c, activation = config, torch.nn.ReLU if config.activation == "relu" else torch.nn.Tanh
+    networks = {"net_arch": {"pi": list(c.hidden), "vf": list(c.hidden)}, "activation_fn": activation}
+    envs = ScaledRewards(make_sb3(n_envs, **world), c.reward_scale)
+    batch_size = min(c.minibatch_size, n_envs * c.update_steps)
+    return PPO("MlpPolicy", envs, n_steps=c.update_steps, batch_size=batch_size, n_epochs=c.epochs,
+               learning_rate=c.learning_rate, gamma=c.gamma, gae_lambda=c.gae_lambda, clip_range=c.clip,
+               ent_coef=c.entropy_weight, vf_coef=c.value_weight, max_grad_norm=c.max_grad_norm,
+               policy_kwargs=networks, stats_window_size=window, device="cpu", seed=seed)  # fmt: skip
 
 
 class ScaledRewards(VecEnvWrapper):

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-import gymnasium
-from tqdm import tqdm
+import stockade
+from stockade.bench.command import BenchCommand, Notes
+from stockade.bench.peers import MANY_PROCESSES, PEERS, interrupts_later, no_child_left, why_no_peer
+from stockade.bench.runner import Case, Sample, in_turns
+from stockade.vector import SyntheticEnv
 
-from stockade.bench.command import BenchCommand, Notes, announce, require_counts, require_known
-from stockade.bench.figures import Tag, figure_of
-from stockade.bench.peers import interrupts_later, no_child_left
-from stockade.bench.turns import installed
-from stockade.vector import SyntheticEnv, available_cores, make_vector
-from stockade.vector.process import StartMethod
-
-METHODS: tuple[StartMethod, ...] = ("fork", "forkserver", "spawn")
-_SPAWN_SECONDS = 0.6
-
-Start = Callable[[], Any]
-"""Makes a vector environment, ready for its reset."""
+METHODS = ("fork", "forkserver", "spawn")
 
 
 @dataclass(frozen=True)
@@ -40,77 +32,37 @@ class StartupBench(BenchCommand):
 
     name: ClassVar[str] = "startup"
     quick_settings: ClassVar[dict[str, object]] = {"rounds": 1, "workers": (2,), "spawn_up_to": 2}
-
-    def check(self) -> None:
-        """Refuse options that cannot be used."""
-        super().check()
-        require_known("--methods", self.methods, METHODS)
-        require_counts("--workers", self.workers)
-        require_counts("--spawn-up-to", [self.spawn_up_to], least=0)
+    choices: ClassVar[dict[str, Sequence[str]]] = {"methods": METHODS}
+    least: ClassVar[dict[str, float]] = {"spawn_up_to": 0}
 
     def measure(self, notes: Notes) -> None:
         """Number by number, the ways in turns."""
-        groups = [self._group(n, notes) for n in self.workers]
-        announce(self.name, self.rounds * sum(_guess(method, n) for group in groups for _, method, n, _ in group))
-        total = self.rounds * sum(map(len, groups))
-        with tqdm(total=total, desc="bench startup", unit="case", disable=None) as progress, no_child_left():
-            for *_, start in self._group(1, Notes(self.name)):  # a fork server and libraries are loaded once
-                _start_and_close(start)
-            for group in groups:
-                found: list[list[tuple[float, float]]] = [[] for _ in group]
-                for _ in range(self.rounds):
-                    for place, (backend, method, n, start) in enumerate(group):
-                        progress.set_postfix_str(f"{backend}, {method}, {n}")
-                        found[place].append(_start_and_close(start))
-                        progress.update()
-                for (backend, method, n, _), times in zip(group, found, strict=True):
-                    self._note(notes, backend, method, n, times)
+        with no_child_left():
+            in_turns([self._group(1)], 1, Notes())  # a fork server and libraries are loaded once
+            in_turns([self._group(n) for n in self.workers], self.rounds, notes)
 
-    def _group(self, n: int, notes: Notes) -> list[tuple[str, str, int, Start]]:
-        group: list[tuple[str, str, int, Start]] = []
-        for method in METHODS:
-            if method not in self.methods:
-                continue
-            if method == "spawn" and n > self.spawn_up_to:
-                notes.skip(f"spawn, {n} workers", f"more than --spawn-up-to {self.spawn_up_to}")
-                continue
+    def _group(self, n: int) -> list[Case]:
+        group = []
+        for method in (method for method in METHODS if method in self.methods):
+            many = method == "spawn" and n > self.spawn_up_to
             for backend in ("pipes", "shared_memory"):
-                start = partial(make_vector, backend, SyntheticEnv, n, workers=n, start_method=method)
-                group.append((backend, method, n, start))
-        if not self.peers:
-            return group
-        group.append(("Gymnasium AsyncVectorEnv", "fork", n, partial(_gymnasium, n)))
-        if installed("stable_baselines3"):
-            group.append(("Stable-Baselines3 SubprocVecEnv", "fork", n, partial(_stable_baselines, n)))
-        else:
-            notes.skip("Stable-Baselines3", "it is not installed: pip install 'stockade[sb3]'")
+                start = partial(stockade.make_vec, n, backend, env=SyntheticEnv, workers=n, start_method=method)
+                group.append(_case(backend, method, n, start, f"more than --spawn-up-to {self.spawn_up_to}" * many))
+        for peer in MANY_PROCESSES if self.peers else ():
+            group.append(_case(peer, "fork", n, partial(PEERS[peer], SyntheticEnv, n), why_no_peer(peer)))
         return group
 
-    def _note(self, notes: Notes, backend: str, method: str, n: int, times: list[tuple[float, float]]) -> None:
-        tags: dict[str, Tag] = {"backend": backend, "start_method": method, "workers": n, "n_envs": n}
-        for place, part in enumerate(("start", "close")):
-            values = [both[place] for both in times]
-            notes.figures.append(figure_of(f"{backend}, {method}, {n} workers: {part}", values, "s", part=part, **tags))
+
+def _case(backend: str, method: str, n: int, start: Callable[[], Any], why: str) -> Case:
+    tags = {"backend": backend, "start_method": method, "workers": n, "n_envs": n}
+    return Case(tags, partial(_start_and_close, start), why)
 
 
-def _start_and_close(start: Start) -> tuple[float, float]:
+def _start_and_close(start: Callable[[], Any]) -> list[Sample]:
     begin = time.perf_counter()
     with interrupts_later():
         envs = start()
     started = time.perf_counter()
     envs.close()
-    return started - begin, time.perf_counter() - started
-
-
-def _gymnasium(n: int) -> Any:
-    return gymnasium.vector.AsyncVectorEnv([SyntheticEnv] * n, context="fork")
-
-
-def _stable_baselines(n: int) -> Any:
-    from stable_baselines3.common.vec_env import SubprocVecEnv
-
-    return SubprocVecEnv([SyntheticEnv] * n, start_method="fork")
-
-
-def _guess(method: str, n: int) -> float:
-    return n * _SPAWN_SECONDS / available_cores() if method == "spawn" else 0.1 + 0.02 * n
+    closed = time.perf_counter()
+    return [Sample("s", started - begin, {"part": "start"}), Sample("s", closed - started, {"part": "close"})]

@@ -1,4 +1,4 @@
-"""`stockade bench throughput`: steps a second of every backend, beside what people use today.
+"""`stockade bench throughput` and `true-state`: steps per second of every backend, beside what people use today.
 
 On the built-in world and on a synthetic environment with the reference's costs; steps only, with true states before and
 after each step as the first version did, and with true states that come along with the step.
@@ -7,34 +7,29 @@ after each step as the first version did, and with true states that come along w
 from __future__ import annotations
 
 import contextlib
-import functools
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
-from stockade.bench.command import BenchCommand, Notes, announce, require_counts, require_known, require_seconds
-from stockade.bench.figures import Tag
-from stockade.bench.ours import BACKENDS, MODES, open_ours, ray_kept, why_not
-from stockade.bench.peers import (
-    MANY_PROCESSES,
-    PEERS,
-    cyborg_factory,
-    open_envpool,
-    open_minicage,
-    open_peer,
-    why_no_peer,
-)
-from stockade.bench.turns import Case, Measured, Turn, UnavailableError, expected_seconds, in_turns
-from stockade.bench.worlds import BUILT_IN, WORLDS, Factory
+from stockade.bench.backends import LOCAL_BACKENDS, MODES, open_turn, ray_kept, why_not
+from stockade.bench.command import BenchCommand, Notes
+from stockade.bench.peers import PEERS, cyborg_factory, open_envpool, open_minicage
+from stockade.bench.result import Tags, find
+from stockade.bench.runner import Case, UnavailableError, in_turns, rate_case
+from stockade.bench.worlds import WORLDS, Factory
+from stockade.vector import BACKENDS
 
-_WORLDS = (*WORLDS, "CybORG", "MiniCAGE", "CartPole")
+_OTHERS = {"MiniCAGE": ("MiniCAGE", open_minicage), "CartPole": ("EnvPool", open_envpool)}
+"""Simulators of their own, without a choice of backends."""
+_WORLDS = (*WORLDS, "CybORG", *_OTHERS)
+_TRUTH_BACKENDS = ("native", *LOCAL_BACKENDS)
 _CYBORG_LIMIT = 20
 
 
 @dataclass(frozen=True)
 class ThroughputBench(BenchCommand):
-    """Steps a second; each case runs for a moment, with its share of resets."""
+    """Steps per second; each case runs for a moment, with its share of resets."""
 
     worlds: tuple[str, ...] = _WORLDS
     """Which: built-in, synthetic (the reference's costs); if installed CybORG, MiniCAGE, and CartPole of EnvPool."""
@@ -53,136 +48,113 @@ class ThroughputBench(BenchCommand):
 
     name: ClassVar[str] = "throughput"
     quick_settings: ClassVar[dict[str, object]] = {"rounds": 1, "n_envs": (10,), "seconds": 0.03}
-
-    def check(self) -> None:
-        """Refuse options that cannot be used."""
-        super().check()
-        require_known("--worlds", self.worlds, _WORLDS)
-        require_known("--modes", self.modes, tuple(MODES))
-        require_known("--backends", self.backends, BACKENDS)
-        require_counts("--n-envs", self.n_envs)
-        if self.native_n_envs:
-            require_counts("--native-n-envs", self.native_n_envs)
-        require_seconds("--seconds", self.seconds)
+    choices: ClassVar[dict[str, Sequence[str]]] = {"worlds": _WORLDS, "modes": tuple(MODES), "backends": BACKENDS}
 
     def measure(self, notes: Notes) -> None:
-        """Group by group; within one all have the same world, mode and number of environments."""
-        groups = self._groups(notes)
-        with_ray = self._ray_groups(notes) if "ray" in self.backends else []
-        announce(self.name, expected_seconds([*groups, *with_ray], self.rounds, self.seconds))
-        pipes: dict[tuple[Tag, ...], Measured] = {}
-        for group in in_turns(groups, self.rounds, self.seconds, notes):
-            notes.figures += [one.figure() for one in group]
-            base = next((one for one in group if one.case.tags["backend"] == "pipes"), None)
-            if base is not None:
-                pipes[_place(base)] = base
-                notes.figures += [one.ratio(base) for one in group if one is not base]
-        if with_ray:
-            self._with_ray(with_ray, pipes, notes)
+        """Group by group; within one all have the same world, mode and number of environments.
 
-    def _with_ray(self, groups: list[list[Case]], pipes: dict[tuple[Tag, ...], Measured], notes: Notes) -> None:
-        """Apart from the others, which Ray's own processes would slow down."""
+        Ray comes last, apart from the others, which its own processes would slow down.
+        """
+        self._compared_with_pipes(list(self._groups(notes)), notes)
+        groups = list(self._ray_groups())
         with contextlib.ExitStack() as stack:
             try:
-                stack.enter_context(ray_kept())
+                if any(not case.why_not for group in groups for case in group):
+                    stack.enter_context(ray_kept())
             except Exception as error:  # what was measured so far must not be lost
-                for case in (case for group in groups for case in group):
-                    notes.skip(case.what, f"Ray could not be started: {error}")
+                notes.skip("ray", f"Ray could not be started: {error}")
                 return
-            for group in in_turns(groups, self.rounds, self.seconds, notes):
-                for one in group:
-                    notes.figures.append(one.figure())
-                    if _place(one) in pipes:
-                        notes.figures.append(one.ratio(pipes[_place(one)]))
+            self._compared_with_pipes(groups, notes)
 
-    def _groups(self, notes: Notes) -> list[list[Case]]:
-        groups = []
+    def _compared_with_pipes(self, groups: list[list[Case]], notes: Notes) -> None:
+        for group in in_turns(groups, self.rounds, notes):
+            place = {name: group[0].tags[name] for name in ("world", "mode", "n_envs")} if group else {}
+            base = find(notes.figures, "steps/s", backend="pipes", **place)[:1] if group else []
+            notes.figures += [one.over(base[0], "pipes") for one in group if base and one is not base[0]]
+
+    def _groups(self, notes: Notes) -> Iterator[list[Case]]:
+        ours = tuple(backend for backend in self.backends if backend != "ray")
         for world in self.worlds:
-            if world == "CartPole":
-                groups += [[_other("EnvPool", world, n, open_envpool)] for n in self._ends()]
-            elif world == "MiniCAGE":
-                numbers = (*self._ends(), *self.native_n_envs)
-                groups += [[_other("MiniCAGE", world, n, open_minicage)] for n in numbers]
+            if world in _OTHERS:
+                name, opening = _OTHERS[world]
+                for n in (*self._ends(), *(self.native_n_envs if world == "MiniCAGE" else ())):
+                    tags = _tags(world, "steps only", name, n)
+                    yield [rate_case(tags, partial(opening, n), self.seconds, foreign=True)]
             elif world == "CybORG":
-                groups += self._cyborg(notes)
+                yield from self._cyborg(tuple(backend for backend in ours if backend != "native"), notes)
             else:
-                groups += self._with_peers(world, WORLDS[world], notes)
-        return [group for group in groups if group]
+                for mode in self.modes:
+                    for n in self.n_envs:
+                        peers = tuple(PEERS) if self.peers and n in self._ends() else ()
+                        yield [self._case(world, mode, backend, n) for backend in (*ours, *peers)]
+                    if world == "built-in" and "native" in ours:
+                        yield from ([self._case(world, mode, "native", n)] for n in self.native_n_envs)
 
-    def _with_peers(self, world: str, factory: Factory, notes: Notes) -> list[list[Case]]:
-        groups = []
-        for mode in self.modes:
-            for n in self.n_envs:
-                backends = tuple(backend for backend in self.backends if backend != "ray")
-                group = self._ours(world, factory, mode, n, backends, notes)
-                if self.peers and n in self._ends():
-                    group += self._peers(world, factory, mode, n, notes)
-                groups.append(group)
-            if factory is BUILT_IN and "native" in self.backends:
-                groups += [self._ours(world, factory, mode, n, ("native",), notes) for n in self.native_n_envs]
-        return groups
-
-    def _ray_groups(self, notes: Notes) -> list[list[Case]]:
-        """Where Ray is installed: in the worlds that are ours, at the smallest and the largest number."""
-        places = [(world, mode) for world in self.worlds if world in WORLDS for mode in self.modes]
-        groups = [
-            self._ours(world, WORLDS[world], mode, n, ("ray",), notes) for world, mode in places for n in self._ends()
-        ]
-        return [group for group in groups if group]
-
-    def _ours(
-        self, world: str, factory: Factory, mode: str, n: int, backends: tuple[str, ...], notes: Notes
-    ) -> list[Case]:
-        cases = []
-        for backend in backends:
-            why = why_not(backend, world, mode)
-            if why:
-                notes.skip(f"{world}, {mode}, {backend}", why)
-                continue
-            opening = functools.partial(open_ours, backend, factory, n, mode)
-            start = 2.0 if backend == "ray" else 0.0 if backend in ("native", "serial") else 0.2
-            what, tags = f"{world}, {mode}, {backend}, n={n}", _tags(world, mode, backend, n)
-            cases.append(Case(what, opening, tags, start, foreign=backend == "ray"))
-        return cases
-
-    def _peers(self, world: str, factory: Factory, mode: str, n: int, notes: Notes) -> list[Case]:
-        cases = []
-        for peer in PEERS:
-            why = why_no_peer(peer, mode)
-            if why:
-                notes.skip(f"{world}, {mode}, {peer}", why)
-                continue
-            opening = functools.partial(open_peer, peer, factory, n, mode)
-            tags = _tags(world, mode, peer, n, "peer")
-            start = 0.02 * n if peer in MANY_PROCESSES else 0.1
-            cases.append(Case(f"{world}, {mode}, {peer}, n={n}", opening, tags, start, foreign=True))
-        return cases
-
-    def _cyborg(self, notes: Notes) -> list[list[Case]]:
+    def _cyborg(self, backends: tuple[str, ...], notes: Notes) -> Iterator[list[Case]]:
         """The reference itself, in few environments: it takes a while to build them."""
         try:
             factory = cyborg_factory()
         except UnavailableError as error:
             notes.skip("CybORG", str(error))
-            return []
-        modes, n = [mode for mode in self.modes if mode != "every step"], min(_CYBORG_LIMIT, *self.n_envs)
-        backends = tuple(backend for backend in self.backends if backend not in ("native", "ray"))
-        return [self._ours("CybORG", factory, mode, n, backends, notes) for mode in modes]
+            return
+        n = min(_CYBORG_LIMIT, *self.n_envs)
+        for mode in (mode for mode in self.modes if mode != "every step"):
+            yield [self._case("CybORG", mode, backend, n, factory) for backend in backends]
+
+    def _ray_groups(self) -> Iterator[list[Case]]:
+        for world in (world for world in self.worlds if world in WORLDS and "ray" in self.backends):
+            for mode in self.modes:
+                yield from ([self._case(world, mode, "ray", n)] for n in self._ends())
+
+    def _case(self, world: str, mode: str, backend: str, n: int, factory: Factory | None = None) -> Case:
+        opening = partial(open_turn, backend, n, factory or WORLDS[world], mode)
+        foreign = backend in PEERS or backend == "ray"
+        why = why_not(backend, world, mode)
+        return rate_case(_tags(world, mode, backend, n), opening, self.seconds, why_not=why, foreign=foreign)
 
     def _ends(self) -> tuple[int, ...]:
         return tuple(sorted({min(self.n_envs), max(self.n_envs)}))
 
 
-def _other(name: str, world: str, n: int, opening: Callable[[int], AbstractContextManager[Turn]]) -> Case:
-    """A simulator of its own, without a choice of backends."""
-    tags = _tags(world, "steps only", name, n, "peer")
-    return Case(f"{world}, {name}, n={n}", functools.partial(opening, n), tags, foreign=True)
+@dataclass(frozen=True)
+class TrueStateBench(BenchCommand):
+    """Steps per second with true states, and what they take of those without."""
+
+    worlds: tuple[str, ...] = ("synthetic", "built-in")
+    """Which: built-in, synthetic (the reference's costs)."""
+    modes: tuple[str, ...] = tuple(MODES)
+    """When true states are got."""
+    backends: tuple[str, ...] = _TRUTH_BACKENDS
+    """Ours."""
+    n_envs: int = 100
+    """Number of environments."""
+    seconds: float = 0.3
+    """Length of a round."""
+
+    name: ClassVar[str] = "true-state"
+    quick_settings: ClassVar[dict[str, object]] = {
+        "rounds": 1, "backends": ("native", "shared_memory"), "n_envs": 10, "seconds": 0.03}  # fmt: skip
+    choices: ClassVar[dict[str, Sequence[str]]] = {
+        "worlds": tuple(WORLDS), "modes": tuple(MODES), "backends": _TRUTH_BACKENDS}  # fmt: skip
+
+    def measure(self, notes: Notes) -> None:
+        """All modes of a backend in turns."""
+        groups = [[self._case(world, mode, backend) for mode in self.modes]
+                  for world in self.worlds for backend in self.backends]  # fmt: skip
+        for group in in_turns(groups, self.rounds, notes):
+            for base in find(group, mode="steps only"):
+                ratios = [one.over(base, "steps only") for one in group if one is not base]
+                lost = [
+                    replace(one, unit="%", rounds=tuple(100 * (1 - ratio) for ratio in one.rounds)) for one in ratios
+                ]
+                notes.figures += lost
+
+    def _case(self, world: str, mode: str, backend: str) -> Case:
+        period = MODES[mode] if isinstance(MODES[mode], int) else 1  # a round without a true state would tell nothing
+        opening = partial(open_turn, backend, self.n_envs, WORLDS[world], mode)
+        tags, why = _tags(world, mode, backend, self.n_envs), why_not(backend, world, mode)
+        return rate_case(tags, opening, self.seconds, period * self.n_envs, why)
 
 
-def _place(one: Measured) -> tuple[Tag, ...]:
-    """World, mode and number of environments: where cases can be compared."""
-    return tuple(one.case.tags[name] for name in ("world", "mode", "n_envs"))
-
-
-def _tags(world: str, mode: str, backend: str, n: int, kind: str = "ours") -> dict[str, Tag]:
-    return {"world": world, "mode": mode, "backend": backend, "n_envs": n, "kind": kind}
+def _tags(world: str, mode: str, backend: str, n: int) -> Tags:
+    return {"world": world, "mode": mode, "backend": backend, "n_envs": n}

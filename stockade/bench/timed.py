@@ -55,10 +55,7 @@ class TimedEnv(gymnasium.Env[Any, Any]):
         """Begin an episode."""
         if seed is not None:
             self._row = self._memory[seed * _WIDTH : (seed + 1) * _WIDTH]
-        results: tuple[Any, dict[str, Any]] = self._timed(
-            functools.partial(self._inner.reset, seed=seed, options=options), STEP_CPU
-        )
-        return results
+        return self._timed(functools.partial(self._inner.reset, seed=seed, options=options), STEP_CPU)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step."""

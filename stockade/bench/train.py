@@ -1,25 +1,35 @@
-"""`stockade bench train`: episodes a second of our PPO, where the time goes, and Stable-Baselines3's beside it.
+"""`stockade bench train` and `learn`: the speed of our PPO and what it learns, beside Stable-Baselines3's.
 
-Both train the same networks on the same native world with the same batch, minibatches and epochs; they run in turns, so
-that a busy machine hits both alike.
+Both train the same networks on the same native world with the same batch, minibatches and epochs, in turns; for `learn`
+with constant rates and several seeds of each.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
+import itertools
+import math
+import statistics
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Literal
 
-from tqdm import tqdm
+import numpy as np
 
-from stockade.bench.command import BenchCommand, Notes, announce, require_counts
-from stockade.bench.figures import Tag, figure_of, ratios
-from stockade.bench.turns import installed
+from stockade.bench.command import BenchCommand, Notes
+from stockade.bench.peers import installed
+from stockade.bench.result import Figure, find
+from stockade.bench.runner import Case, Sample, in_turns
+from stockade.cage2.config import WorldConfig
+from stockade.errors import InputError
 from stockade.learn.config import PPOConfig, TrainConfig
 
-if TYPE_CHECKING:
-    from stockade.learn.ppo import PPO
+THEIRS = "Stable-Baselines3"
+NO_SB3 = "it is not installed: pip install 'stockade[sb3]'"
+#: Episodes at the end of training whose mean return is compared.
+LAST = 1000
 
 
 @dataclass(frozen=True)
@@ -40,107 +50,129 @@ class TrainBench(BenchCommand):
     name: ClassVar[str] = "train"
     quick_settings: ClassVar[dict[str, object]] = {"rounds": 1, "iterations": 1, "n_envs": (25,)}
 
-    def check(self) -> None:
-        """Refuse options that cannot be used."""
-        super().check()
-        require_counts("--iterations", [self.iterations])
-        require_counts("--n-envs", self.n_envs)
-
     def measure(self, notes: Notes) -> None:
         """Number by number, the cases in turns."""
         ppo = PPOConfig(activation=self.activation)
-        theirs = self.sb3 and installed("stable_baselines3")
-        if self.sb3 and not theirs:
-            notes.skip("Stable-Baselines3", "it is not installed: pip install 'stockade[sb3]'")
-        announce(self.name, (self.rounds + 0.3) * self.iterations * sum(0.006 * n for n in self.n_envs))
-        for n in tqdm(self.n_envs, desc="bench train", unit="size", disable=None):
-            cases: dict[str, Any] = {
-                "2 threads": _Ours(self, n, ppo),
-                "1 thread": _Ours(self, n, dataclasses.replace(ppo, threads=1)),
-            }
-            if theirs:
-                cases["Stable-Baselines3"] = _Theirs(self, n, ppo)
-            try:
-                self._measure_size(notes, n, cases)
-            finally:
-                for case in cases.values():
-                    case.close()
+        for n in self.n_envs:
+            with contextlib.ExitStack() as stack:
+                cases = [
+                    self._ours(n, "2 threads", ppo, stack),
+                    self._ours(n, "1 thread", replace(ppo, threads=1), stack),
+                    *([self._theirs(n, ppo, stack)] if self.sb3 else []),
+                ]
+                for group in in_turns([cases], self.rounds, notes):
+                    self._derive(group, notes)
 
-    def _measure_size(self, notes: Notes, n: int, cases: dict[str, Any]) -> None:
-        rates: dict[str, list[float]] = {case: [] for case in cases}
-        for _ in range(self.rounds):
-            for case, trainer in cases.items():
-                rates[case].append(trainer.round())
-        ours = rates["2 threads"]
-        figures = [
-            figure_of(f"n={n}, episodes, {case}", rounds, "episodes/s", n_envs=n, case=case)
-            for case, rounds in rates.items()
-        ]
-        if "Stable-Baselines3" in rates:
-            gain, what = ratios(ours, rates["Stable-Baselines3"]), f"n={n}, ours, 2 threads, to Stable-Baselines3"
-            figures.append(figure_of(what, gain, "times", n_envs=n, case="2 threads", to="Stable-Baselines3"))
-        minutes = [100_000 / rate / 60 for rate in ours]
-        figures.append(figure_of(f"n={n}, 100,000 episodes take", minutes, "minutes", n_envs=n, case="2 threads"))
-        for case in ("2 threads", "1 thread"):
-            phases = cases[case].phases
-            for phase, rounds in phases.items():
-                tags: dict[str, Tag] = {"n_envs": n, "case": case, "part": phase}
-                figures.append(figure_of(f"n={n}, {case}: {phase}", rounds, "ms an iteration", **tags))
-                if phase != "total":
-                    shares = [100 * share for share in ratios(rounds, phases["total"])]
-                    figures.append(figure_of(f"n={n}, {case}: {phase}, share", shares, "%", **tags))
-        notes.figures += figures
+    def _derive(self, group: list[Figure], notes: Notes) -> None:
+        (ours,) = find(group, "episodes/s", case="2 threads")
+        notes.figures += [ours.over(theirs, THEIRS) for theirs in find(group, "episodes/s", case=THEIRS)]
+        minutes = tuple(100_000 / rate / 60 for rate in ours.rounds)
+        notes.figures.append(Figure({**ours.tags, "part": "100,000 episodes"}, "minutes", minutes))
+        for total in find(group, "ms per iteration", part="total"):
+            for one in find(group, "ms per iteration", case=total.tags["case"]):
+                shares = tuple(100 * share for share in one.over(total, "total").rounds)
+                notes.figures += [replace(one, unit="%", rounds=shares)] if one is not total else []
 
-
-class _Ours:
-    """Our PPO. Logging is what a run does besides: metrics of an iteration, and the state of a checkpoint."""
-
-    def __init__(self, bench: TrainBench, n: int, ppo: PPOConfig) -> None:
+    def _ours(self, n: int, case: str, ppo: PPOConfig, stack: contextlib.ExitStack) -> Case:
         from stockade.learn.train import make_learner
 
-        self.learner: PPO = make_learner(TrainConfig(n_envs=n, obs=bench.obs, ppo=ppo))
-        self._iterations = bench.iterations
-        self.phases: dict[str, list[float]] = {}
-        self.learner.iterate(0.0)
+        learner = make_learner(TrainConfig(n_envs=n, obs=self.obs, ppo=ppo))
+        stack.callback(learner.close)
+        learner.iterate(0.0)
+        return Case({"n_envs": n, "case": case}, partial(self._round, learner))
 
-    def round(self) -> float:
-        """Episodes a second: steps a second over 100, without those that only reset."""
-        seconds = {"world": 0.0, "policy": 0.0, "advantage": 0.0, "update": 0.0}
-        steps, begin = self.learner.steps, time.perf_counter()
-        for _ in range(self._iterations):
-            for phase, taken in self.learner.iterate(0.0).seconds.items():
-                seconds[phase] += taken
+    def _round(self, learner: Any) -> list[Sample]:
+        """Episodes per second (steps over 100, without those that only reset), and the phases of an iteration."""
+        seconds: dict[str, float] = {}
+        steps, begin = learner.steps, time.perf_counter()
+        for _ in range(self.iterations):
+            for phase, taken in learner.iterate(0.0).seconds.items():
+                seconds[phase] = seconds.get(phase, 0.0) + taken
         total = time.perf_counter() - begin
-        seconds["the rest"] = total - sum(seconds.values())
-        seconds["total"] = total
-        for phase, taken in seconds.items():
-            self.phases.setdefault(phase, []).append(1000 * taken / self._iterations)
-        return (self.learner.steps - steps) / 100 / total
+        seconds |= {"the rest": total - sum(seconds.values()), "total": total}
+        phases = [Sample("ms per iteration", 1000 * taken / self.iterations, {"part": phase})
+                  for phase, taken in seconds.items()]  # fmt: skip
+        return [Sample("episodes/s", (learner.steps - steps) / 100 / total), *phases]
 
-    def close(self) -> None:
-        """End its threads."""
-        self.learner.close()
-
-
-class _Theirs:
-    """Stable-Baselines3's PPO on the native world."""
-
-    def __init__(self, bench: TrainBench, n: int, ppo: PPOConfig) -> None:
+    def _theirs(self, n: int, ppo: PPOConfig, stack: contextlib.ExitStack) -> Case:
+        """Stable-Baselines3's PPO on the native world."""
+        tags = {"n_envs": n, "case": THEIRS}
+        if not installed("stable_baselines3"):
+            return Case(tags, list, NO_SB3)
         from stockade.bench.sb3_ppo import make_sb3_ppo
 
-        self._batch = n * ppo.update_steps
-        self._rounds_steps = self._batch * max(1, bench.iterations // 4)
-        self._model = make_sb3_ppo(ppo, n, seed=0, obs=bench.obs)
-        self._model.learn(self._batch)
-
-    def round(self) -> float:
-        """Episodes a second: steps a second over 100."""
-        begin = time.perf_counter()
-        self._model.learn(self._rounds_steps, reset_num_timesteps=True)
-        return self._rounds_steps / 100 / (time.perf_counter() - begin)
-
-    def close(self) -> None:
-        """End its world's threads."""
-        envs = self._model.get_env()
+        model = make_sb3_ppo(ppo, n, seed=0, obs=self.obs)
+        envs = model.get_env()
         if envs is not None:
-            envs.close()
+            stack.callback(envs.close)
+        model.learn(n * ppo.update_steps)
+        steps = n * ppo.update_steps * max(1, self.iterations // 4)
+
+        def round_() -> list[Sample]:
+            begin = time.perf_counter()
+            model.learn(steps, reset_num_timesteps=True)
+            return [Sample("episodes/s", steps / 100 / (time.perf_counter() - begin))]
+
+        return Case(tags, round_)
+
+
+@dataclass(frozen=True)
+class LearnBench(BenchCommand):
+    """Train both on 100-step episodes, and compare the mean returns of their last 1000 episodes."""
+
+    rounds: int = 3
+    """Trainings of each, with different seeds."""
+    episodes: int = 20_000
+    """Episodes of each training."""
+    red_agent: str = "bline"
+    """Who attacks."""
+    obs: Literal["bits", "memory"] = "bits"
+    """What the agent sees."""
+    n_envs: int = 256
+    """Environments."""
+
+    name: ClassVar[str] = "learn"
+    quick_settings: ClassVar[dict[str, object]] = {"rounds": 1, "episodes": 500, "n_envs": 32}
+
+    def check(self) -> None:
+        """Refuse options that cannot be used."""
+        super().check()
+        try:
+            WorldConfig(self.red_agent)
+        except ValueError as error:
+            raise InputError(f"--red-agent {self.red_agent}: {error}") from error
+
+    def measure(self, notes: Notes) -> None:
+        """Train, in turns."""
+        theirs = "" if installed("stable_baselines3") else NO_SB3
+        cases = [self._case("ours", self._ours), self._case(THEIRS, self._theirs, theirs)]
+        for group in in_turns([cases], self.rounds, notes):
+            for one in (one for one in group if self.rounds > 1):  # 95% over seeds, by the normal approximation
+                half = 1.96 * statistics.stdev(one.rounds) / math.sqrt(self.rounds)
+                tags = {"case": one.tags["case"], "part": "half of the 95% interval"}
+                notes.figures.append(Figure(tags, "return", (half,)))
+
+    def _case(self, case: str, train: Callable[[PPOConfig, int], float], why_not: str = "") -> Case:
+        ppo = PPOConfig(time_limit="bootstrap")
+        ppo = replace(ppo, final_learning_rate=ppo.learning_rate, final_entropy_weight=ppo.entropy_weight)
+        seeds = itertools.count()
+        tags = {"case": case, "red": self.red_agent, "obs": self.obs}
+        return Case(tags, lambda: [Sample("return", train(ppo, next(seeds)))], why_not)
+
+    def _ours(self, ppo: PPOConfig, seed: int) -> float:
+        from stockade.learn.train import make_learner
+
+        config = TrainConfig(red=self.red_agent, obs=self.obs, n_envs=self.n_envs, seed=seed, ppo=ppo)
+        learner = make_learner(config)
+        returns: list[float] = []
+        while learner.episodes < self.episodes:
+            returns += learner.iterate(0.0).returns.tolist()
+        learner.close()
+        return float(np.mean(returns[-LAST:]))
+
+    def _theirs(self, ppo: PPOConfig, seed: int) -> float:
+        from stockade.bench.sb3_ppo import make_sb3_ppo
+
+        model = make_sb3_ppo(ppo, self.n_envs, seed, window=LAST, obs=self.obs, red=self.red_agent)
+        model.learn(100 * self.episodes)
+        return float(np.mean([episode["r"] for episode in model.ep_info_buffer or ()]))

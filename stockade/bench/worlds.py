@@ -1,4 +1,4 @@
-"""The environments that benches run: the built-in world, one with the reference's costs, and one that costs nothing."""
+"""The environments that benches run besides the built-in world: one with the reference's costs, one that is free."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ Factory = Callable[[], gymnasium.Env[Any, Any]]
 
 #: Seconds that the reference simulator needs, measured on CybORG 2.1 against B_line.
 REFERENCE_STEP, REFERENCE_RESET, REFERENCE_TRUTH = 0.0022, 0.0165, 0.0013
-
 HORIZON = 100
 _GOLDEN = 0.6180339887498949  # multiples of it, without their whole parts, are spread evenly however many there are
-_HOSTS = 13
-_PROCESSES = 13
+_HOSTS = _PROCESSES = 13
 
 
 class ReferenceCost(SyntheticEnv):
@@ -65,14 +63,10 @@ class ReferenceCost(SyntheticEnv):
 def _describe_host(h: int, now: int) -> dict[str, Any]:
     """About what the reference says of a host: its interface, users, and processes with their connections."""
     processes = [
-        {
-            "PID": 1000 * h + 17 * p + now,
-            "Username": f"user{h}{p}",
-            "Process Name": f"service{h}{p}.exe",
-            "Connections": [{"local_port": 1024 + p, "local_address": f"10.0.{h}.{p}"}],
-        }
+        {"PID": 1000 * h + 17 * p + now, "Username": f"user{h}{p}", "Process Name": f"service{h}{p}.exe",
+         "Connections": [{"local_port": 1024 + p, "local_address": f"10.0.{h}.{p}"}]}
         for p in range(_PROCESSES)
-    ]
+    ]  # fmt: skip
     return {
         "Interface": [{"IP Address": f"10.0.{h}.1", "Subnet": f"10.0.{h}.0/28"}],
         "System info": {"Hostname": f"Host{h}", "OSType": "LINUX"},
@@ -102,7 +96,12 @@ class FreeEnv(gymnasium.Env[np.ndarray, np.int64]):
         return self._observation, 0.0, False, self._time >= HORIZON, {}
 
 
-#: By name on the command line. The native backend knows only the first.
+def fixed_cost(step_us: float, sigma: float = 0.0) -> Factory:
+    """Makes environments whose steps take so many microseconds of CPU time, all of them or on average (lognormal)."""
+    return functools.partial(SyntheticEnv, step_seconds=step_us / 1e6, sigma=sigma, fixed_length=True)
+
+
 BUILT_IN: Factory = functools.partial(stockade.make, info=False)
-PRELOAD = ("stockade.cage2.preload_fast",)
+"""One built-in world; our backends get it from `make_vec`, as users do."""
 WORLDS: dict[str, Factory] = {"built-in": BUILT_IN, "synthetic": ReferenceCost}
+"""By name on the command line."""

@@ -1,6 +1,6 @@
 """The world: CAGE Challenge 2, seed for seed the reference's, as Numba kernels behind Gymnasium environments.
 
-scenario, actions -> state -> chance (mt19937, ledger) -> blue, green, red, observe -> kernel -> batch -> env, vector
+scenario, actions -> state -> chance (mt19937, ledger) -> blue, green, red, observe -> kernel -> batch -> env
 """
 
 from stockade.cage2.actions import ACTION_MASK, ACTION_NAMES, N_ACTIONS, action_index
@@ -9,7 +9,6 @@ from stockade.cage2.env import CAGE2Env
 from stockade.cage2.scenario import HOSTS
 from stockade.cage2.snapshot import Snapshot
 from stockade.cage2.truth import TrueState
-from stockade.cage2.vector import NativeVectorEnv
 
 __all__ = [
     "ACTION_MASK",
@@ -17,7 +16,6 @@ __all__ = [
     "HOSTS",
     "N_ACTIONS",
     "CAGE2Env",
-    "NativeVectorEnv",
     "RewardWeights",
     "Snapshot",
     "TrueState",

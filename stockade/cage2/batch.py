@@ -70,6 +70,15 @@ class Batch:
         self.records = as_records(self.worlds), ledgers
         self.constants = as_records(INITIAL), as_records(self.config.settings())
 
+    def part(self, i: int) -> Batch:
+        """World i alone, in the same memory: each sees what the other does."""
+        part = Batch.__new__(Batch)
+        rows = {name: None if (all_rows := getattr(self, name)) is None else all_rows[i : i + 1]
+                for name in ("worlds", "ledgers", "memory", "_bits", "_all")}  # fmt: skip
+        part.__dict__.update(self.__dict__, n=1, _slices=[(0, 1)], _pool=None, **rows)
+        part._bind()
+        return part
+
     def move_to(self, worlds: np.ndarray) -> None:
         """Let the worlds live in this memory from now on, such as memory that is shared with another process."""
         rows_of_bytes(worlds)[...] = self._bytes[0]
@@ -109,7 +118,13 @@ class Batch:
             self._run(kernel.seed_batch, *self.records, values, given)
 
     def step(
-        self, actions: np.ndarray, obs: np.ndarray, rewards: np.ndarray, over: np.ndarray, autoreset: bool
+        self,
+        actions: np.ndarray,
+        obs: np.ndarray,
+        rewards: np.ndarray,
+        over: np.ndarray,
+        autoreset: bool,
+        rows: np.ndarray | None = None,
     ) -> None:
         """Step every world; with `autoreset` those whose episode is over begin a new one instead.
 
@@ -119,10 +134,12 @@ class Batch:
             rewards: (n,) float64 written.
             over: (n,) bool written: the episode reached its horizon.
             autoreset: see above.
+            rows: (k,) the worlds to be stepped, in any order; default all.
         """
         out = self.words_for(obs), rewards, over
-        self._run(kernel.step_batch, *self.records, *self.constants, actions, *out, last=(autoreset,))
-        self.remember(actions, obs)
+        ranges = None if rows is None else _ranges(rows)
+        self._run(kernel.step_batch, *self.records, *self.constants, actions, *out, last=(autoreset,), ranges=ranges)
+        self.remember(actions, obs, ranges)
 
     def observe(self, obs: np.ndarray) -> None:
         """Write what blue sees now, (n, obs_size) uint8, without a step."""
@@ -133,11 +150,11 @@ class Batch:
         """(n, 13) int32 for the kernel to write the bits of `obs` into; with `obs="memory"` on the way there."""
         return observation_words(obs if self._bits is None else self._bits)
 
-    def remember(self, actions: np.ndarray, obs: np.ndarray) -> None:
+    def remember(self, actions: np.ndarray, obs: np.ndarray, ranges: list[tuple[int, int]] | None = None) -> None:
         """With `obs="memory"`: after the kernel's step, let blue remember it and write all that blue knows."""
         if self.memory is not None:
             lived = actions, self._column("blue_success"), self._column("time"), self.config.horizon, self._bits
-            self._run(remember_batch, as_records(self.memory), *lived, obs)
+            self._run(remember_batch, as_records(self.memory), *lived, obs, ranges=ranges)
 
     def _recall(self, obs: np.ndarray) -> None:
         if self.memory is not None:
@@ -157,9 +174,17 @@ class Batch:
         kernel.peek_batch(self.records[1], scratch, peeks, drawn)
         return peeks, drawn
 
-    def _run(self, entry_point: Callable[..., None], *args: Any, last: tuple[Any, ...] = ()) -> None:
-        if len(self._slices) == 1:
-            entry_point(*args, 0, self.n, *last)
+    def _run(
+        self,
+        entry_point: Callable[..., None],
+        *args: Any,
+        last: tuple[Any, ...] = (),
+        ranges: list[tuple[int, int]] | None = None,
+    ) -> None:
+        """Call a kernel on all worlds, a thread per slice; or on these ranges of worlds, in this thread."""
+        if ranges is not None or len(self._slices) == 1:
+            for begin, end in self._slices if ranges is None else ranges:
+                entry_point(*args, begin, end, *last)
             return
         pool = self._threads()
         waiting = [pool.submit(entry_point, *args, *part, *last) for part in self._slices[1:]]
@@ -223,3 +248,11 @@ class Batch:
         if not 0 <= index < self.n:
             raise IndexError(f"there is no world {index}; there are {self.n}, numbered from 0")
         return slice(index, index + 1)
+
+
+def _ranges(rows: np.ndarray) -> list[tuple[int, int]]:
+    """Different rows in any order as ranges [begin, end) of neighbours: kernels work on ranges."""
+    if not len(rows):
+        return []
+    ordered = np.sort(rows)
+    return [(int(run[0]), int(run[-1]) + 1) for run in np.split(ordered, np.flatnonzero(np.diff(ordered) != 1) + 1)]

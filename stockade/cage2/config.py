@@ -9,7 +9,7 @@ import numpy as np
 
 from stockade.cage2.kernel import SETTINGS
 from stockade.cage2.state import BLINE, MEANDER, MIX, SLEEPING
-from stockade.errors import InputError, SettingError, did_you_mean
+from stockade.errors import SettingError, did_you_mean
 
 RED_AGENTS = {"bline": BLINE, "meander": MEANDER, "sleep": SLEEPING, "mix": MIX}
 #: The reference's class names are taken too.

@@ -20,6 +20,7 @@ from stockade.cage2.seeds import read_seeds
 from stockade.cage2.snapshot import Snapshot
 from stockade.cage2.state import WORLD
 from stockade.cage2.truth import TrueState
+from stockade.errors import InputError
 
 
 class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
@@ -74,8 +75,8 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
         self._obs = np.zeros((1, self._batch.obs_size), np.uint8)
         self._reward = np.zeros(1, np.float64)
         self._over = np.zeros(1, np.bool_)
-        self._with_info = info
-        self._with_mask = action_mask
+        self.gives_info = info
+        self.gives_mask = action_mask
         self._is_reset = False
         self._closed = False
         self._bind()
@@ -86,6 +87,20 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
         out = batch.words_for(self._obs), self._reward, self._over
         self._step_arguments = (*batch.records, *batch.constants, self._actions, *out, 0, 1, False)
         self._world_info = WorldInfo(batch.worlds)
+
+    def over_world(self, batch: Batch, i: int) -> CAGE2Env:
+        """An environment like this one whose world is world i of a batch: both see and change the same memory."""
+        env = CAGE2Env.__new__(CAGE2Env)
+        own = {name: getattr(self, name).copy() for name in ("_actions", "_obs", "_reward", "_over")}
+        env.__dict__.update(self.__dict__, _batch=batch.part(i), _is_reset=True, **own)
+        env._bind()
+        return env
+
+    def follow(self, is_reset: bool, seed: int | None) -> None:
+        """Catch up with a world that others have reset or stepped: whether it was reset, and its last seed."""
+        self._is_reset, self._over[0] = is_reset, self._batch.worlds["over"][0]
+        if seed is not None and self._np_random_seed != seed:
+            super().reset(seed=seed)
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but what `_bind` makes."""
@@ -110,7 +125,7 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
         self._batch.reset(self._obs, seeds)
         self._over[0] = False
         self._is_reset = True
-        return self._obs[0].astype(self._dtype), {"action_mask": ACTION_MASK.copy()} if self._with_mask else {}
+        return self._obs[0].astype(self._dtype), {"action_mask": ACTION_MASK.copy()} if self.gives_mask else {}
 
     def step(self, action: int | np.integer) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Blue acts, green acts, red acts; then the reward and what blue sees."""
@@ -121,14 +136,22 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
         self._actions[0] = check_action(action)
         kernel.step_batch(*self._step_arguments)
         self._batch.remember(self._actions, self._obs)
-        info = self._world_info.read() if self._with_info else {}
-        if self._with_mask:
+        info = self._world_info.read() if self.gives_info else {}
+        if self.gives_mask:
             info["action_mask"] = ACTION_MASK.copy()
         return self._obs[0].astype(self._dtype), self._reward.item(), False, self._over.item(), info
 
     def action_masks(self) -> np.ndarray:
         """(145,) bool, the static mask under the name that sb3-contrib's MaskablePPO asks for."""
         return ACTION_MASK.astype(np.bool_)
+
+    def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
+        """Keep a value under a new name (`set_attr` of vector environments); what the world is made of stays."""
+        if hasattr(self.config, name) or hasattr(type(self), name):
+            raise InputError(
+                f"{name!r} of the built-in world cannot be changed once it is made; make a new environment"
+            )
+        return super().set_wrapper_attr(name, value, force=force)
 
     # ------------------------------------------------------------------------------------------- looking behind it
     def true_state(self) -> TrueState:

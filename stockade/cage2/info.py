@@ -46,7 +46,7 @@ def worlds_info(worlds: np.ndarray, stepped: np.ndarray) -> dict[str, Any]:
         "blue_action": np.where(stepped, BLUE_ACTION_NAMES[blue], None),
         "blue_success": (worlds["blue_success"] != FALSE) & stepped,
         "reward_hosts": np.where(stepped, worlds["root_cost"] / -10, 0.0) + 0.0,  # no minus zero
-        "reward_service": _SERVICE * (worlds["service_down"] * stepped),
-        "reward_restore": _RESTORE * (_ARE_RESTORES[blue] * stepped),
+        "reward_service": _SERVICE * (worlds["service_down"] * stepped) + 0.0,
+        "reward_restore": _RESTORE * (_ARE_RESTORES[blue] * stepped) + 0.0,
     }
     return {k: v for name, value in values.items() for k, v in ((name, value), (f"_{name}", stepped.copy()))}

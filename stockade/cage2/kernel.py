@@ -53,10 +53,11 @@ def step(world, ledger, action, settings):
 @compiled
 def reward(world, settings):
     """What red's root sessions, the stopped service and a Restore cost, each times its weight."""
+    hosts, service = world.root_cost, SERVICE_DOWN_COST * world.service_down
+    restore = RESTORE_COST if ACTION_KIND[world.blue_action] == RESTORE else 0
+    world.reward = -(hosts + service + restore)
     # Costs are whole tenths, so that weights of 1 give the reference's rewards to the last bit.
-    cost = settings.hosts * world.root_cost + settings.service * (SERVICE_DOWN_COST * world.service_down)
-    if ACTION_KIND[world.blue_action] == RESTORE:
-        cost += settings.restore * RESTORE_COST
+    cost = settings.hosts * hosts + settings.service * service + settings.restore * restore
     return (0.0 - cost) / 10.0  # no minus zero
 
 

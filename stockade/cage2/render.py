@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from stockade.cage2.info import WorldInfo
 from stockade.cage2.scenario import HOSTS, N_HOSTS, SUBNET_OF, SUBNETS
 from stockade.cage2.truth import ACCESS_NAMES, TrueState
 from stockade.text import Table
@@ -39,12 +38,10 @@ def render_world(worlds: np.ndarray, ledgers: np.ndarray | None, i: int) -> str:
         decoys = " ".join(name.removeprefix("Decoy") for name in facts["decoys"])
         known, scanned = str("address" in facts["red_knows"]), str(bool(facts["ports_red_remembers"]))
         true.append([*places[h], known, scanned, access, decoys, " ".join(facts["files"])])
-    parts = WorldInfo(worlds[i : i + 1]).read()
-    reward = sum(parts[f"reward_{part}"] for part in ("hosts", "service", "restore"))
     happened = (
         f"step {truth['time']}: blue {truth['blue_action']} ({truth['blue_success']}), "
         f"red {truth['red_action']} ({truth['red_success']}), service {truth['operational_service']}, "
-        f"reward {reward:.1f}"
+        f"reward {world['reward'] / 10:.1f}"
     )
     where = ["Subnet", "IP Address", "Hostname"]
     return "\n".join(

@@ -17,6 +17,10 @@ class Seeds(NamedTuple):
     values: np.ndarray
     given: np.ndarray
 
+    def each(self) -> list[int | None]:
+        """As a list."""
+        return [seed if given else None for seed, given in zip(self.values.tolist(), self.given.tolist(), strict=True)]
+
     def or_fresh(self) -> Seeds:
         """For worlds that have no stream yet: where none was given, one out of the operating system's randomness."""
         fresh = np.random.SeedSequence().generate_state(len(self.values), np.uint64)

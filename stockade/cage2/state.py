@@ -79,7 +79,7 @@ WORLD = np.dtype(
         ("red_contact", np.int8),  # host that red made connections to, how many, to which ports
         ("red_connections", np.int16),
         ("red_touched", np.int16),
-        ("spare", np.int32),  # keeps the layout of version 0.1.0, whose checkpoints hold worlds as bytes
+        ("reward", np.int32),  # tenths, as the challenge pays it
         # the episode
         ("time", np.int32),
         ("over", np.uint8),

@@ -131,8 +131,9 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
     Args:
         red: `bline`, `meander`, `sleep`, the name of any class in `CybORG.Agents`, or an agent class of your own.
         horizon: Steps in an episode.
-        green: `sleep` (the challenge) or `active`, or as for red.
         rules: Refuse to run unless the installed CybORG plays by this rule set. None takes what is there; see `rules`.
+        chance: `cyborg`, the only one it has; so that the arguments are those of `stockade.make`.
+        green: `sleep` (the challenge) or `active`, or as for red.
 
     Attributes:
         rules: Rule set that was found: `current`, `leaderboard` or `unknown`.
@@ -149,10 +150,17 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
     true_state_dtype: ClassVar[np.dtype[np.void]] = TRUE_STATE
 
     def __init__(
-        self, red: str | type = "bline", horizon: int = 100, green: str | type = "sleep", rules: str | None = None
+        self,
+        red: str | type = "bline",
+        horizon: int = 100,
+        rules: str | None = None,
+        chance: str = "cyborg",
+        green: str | type = "sleep",
     ) -> None:
         if horizon < 1:
             raise ValueError(f"horizon must be at least 1, not {horizon}")
+        if chance != "cyborg":
+            raise ValueError(f"chance={chance!r} is unknown to the reference simulator, which has only 'cyborg'")
         reference = load_reference()
         if rules not in (None, reference.rules):
             raise ValueError(

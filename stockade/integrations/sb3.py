@@ -17,12 +17,14 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from stockade.cage2.vector import NativeVectorEnv
+from stockade.cage2.actions import ACTION_MASK
 from stockade.errors import InputError
-from stockade.integrations.reach import NativeWorlds, call_method, class_name, wrapper_names
+from stockade.integrations.reach import call_method, class_name, wrapper_names
 from stockade.make import make_vec
 from stockade.vector.base import BaseVectorEnv
-from stockade.vector.layout import RowReader
+from stockade.vector.infos import scatter_infos
+from stockade.vector.native import NativeVectorEnv
+from stockade.vector.spaces import RowReader
 
 try:
     from stable_baselines3.common.monitor import Monitor
@@ -35,6 +37,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 _NOT_BY_METHOD = ("reset", "step", "close")
+_MASK = ACTION_MASK.astype(np.bool_)[None]
 _FINAL = ("final_obs", "_final_obs", "final_info", "_final_info")
 
 
@@ -88,19 +91,19 @@ class StockadeVecEnv(VecEnv):
 
     def __init__(self, envs: VectorEnv[Any, Any, Any], *, monitor: bool = True) -> None:
         core = envs.unwrapped if isinstance(envs, VectorEnv) else envs
-        if not isinstance(core, NativeVectorEnv | BaseVectorEnv):
+        if not isinstance(core, BaseVectorEnv):
             raise InputError(
                 f"StockadeVecEnv takes a vector environment of stockade.make_vec, not {type(core).__name__}; for any "
                 "Gymnasium environment: stockade.make_vec(n, 'serial', env=function_that_makes_one)"
             )
-        if not (core._copy if isinstance(core, NativeVectorEnv) else core.copy):
+        if not core.copy:
             raise InputError(
                 "Stable-Baselines3 keeps an observation while it asks for the next: make the vector environment "
                 "without copy=False"
             )
         #: The vector environment, for what Stable-Baselines3 does not know: `vector.true_state()`.
         self.vector = envs
-        self._reach = NativeWorlds(core) if isinstance(core, NativeVectorEnv) else core
+        self._core = core
         self._is_same_step = core.autoreset_mode is AutoresetMode.SAME_STEP
         self._monitor = monitor
         self._rows = RowReader(envs.single_observation_space)
@@ -122,7 +125,7 @@ class StockadeVecEnv(VecEnv):
                 mask[places] = True
                 options = {**(options or {}), "reset_mask": mask}
             obs, info = self.vector.reset(seed=seeds, options=options)
-            scatter(info, self.reset_infos)
+            scatter_infos(info, self.reset_infos)
         self._reset_seeds()
         self._reset_options()
         self._returns[:] = 0
@@ -152,7 +155,7 @@ class StockadeVecEnv(VecEnv):
         if dones.any():
             obs = self._begin_anew(obs, dones, truncated & ~terminated, info, infos)
         elif info:
-            scatter(info, infos)
+            scatter_infos(info, infos)
         return obs, rewards.astype(np.float32), dones, infos
 
     def _begin_anew(
@@ -164,14 +167,14 @@ class StockadeVecEnv(VecEnv):
             self.reset_infos[i] = {}
         if self._is_same_step:
             last_obs = [info["final_obs"][i] for i in ended]
-            scatter(info.get("final_info", {}), infos)
+            scatter_infos(info.get("final_info", {}), infos)
             rest = {key: value for key, value in info.items() if key not in _FINAL}
-            scatter(rest, [self.reset_infos[i] if done else infos[i] for i, done in enumerate(dones.tolist())])
+            scatter_infos(rest, [self.reset_infos[i] if done else infos[i] for i, done in enumerate(dones.tolist())])
         else:
             last_obs = [self._rows.one(obs, i) for i in ended]
-            scatter(info, infos)
+            scatter_infos(info, infos)
             obs, info = self.vector.reset(options={"reset_mask": dones.copy()})
-            scatter(info, self.reset_infos)
+            scatter_infos(info, self.reset_infos)
         seconds = round(time.time() - self._start, 6)
         for i, last in zip(ended, last_obs, strict=True):
             infos[i]["terminal_observation"] = last
@@ -190,7 +193,7 @@ class StockadeVecEnv(VecEnv):
     # ----------------------------------------------------------------------------------------- single environments
     def has_attr(self, attr_name: str) -> bool:
         """Whether all environments have the attribute; its value goes nowhere, so it may be anything."""
-        return all(self._reach.apply(operator.methodcaller("has_wrapper_attr", attr_name)))
+        return all(self._core.apply(operator.methodcaller("has_wrapper_attr", attr_name)))
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
         """An attribute of the chosen environments (default all), or of their wrappers."""
@@ -206,8 +209,9 @@ class StockadeVecEnv(VecEnv):
         """Call a method of the chosen environments, or of their wrappers; the others do not notice."""
         if method_name in _NOT_BY_METHOD:
             raise InputError(f"call {method_name}() of the VecEnv itself, not env_method({method_name!r})")
-        if method_name == "action_masks" and isinstance(self._reach, NativeWorlds):
-            return self._reach.action_masks(indices if indices is None else self._get_indices(indices))
+        if method_name == "action_masks" and isinstance(self._core, NativeVectorEnv):
+            count = self.num_envs if indices is None else len(list(self._get_indices(indices)))
+            return list(np.repeat(_MASK, count, axis=0))  # learners ask in every step
         return self._apply(functools.partial(call_method, method_name, method_args, kwargs), indices)
 
     def env_is_wrapped(self, wrapper_class: type[gymnasium.Wrapper], indices: VecEnvIndices = None) -> list[bool]:
@@ -224,25 +228,4 @@ class StockadeVecEnv(VecEnv):
         return self.env_method("render")
 
     def _apply(self, function: Callable[[Any], Any], indices: VecEnvIndices) -> list[Any]:
-        return self._reach.apply(function, None if indices is None else self._get_indices(indices))
-
-
-def scatter(info: dict[str, Any], infos: list[dict[str, Any]]) -> None:
-    """Put Gymnasium's infos of many, arrays with `_key` masks, into the dictionaries of each."""
-    for key, value in info.items():
-        if key.startswith("_") and key[1:] in info:
-            continue
-        mask = info.get(f"_{key}")
-        places = range(len(infos)) if mask is None else np.flatnonzero(mask).tolist()
-        if isinstance(value, dict):
-            parts: list[dict[str, Any]] = [{} for _ in infos]
-            scatter(value, parts)
-            for i in places:
-                infos[i][key] = parts[i]
-        elif np.ndim(value) > 1:
-            for i in places:
-                infos[i][key] = value[i].copy()  # a view would keep the arrays of all alive
-        else:
-            values = np.asarray(value).tolist()  # Python's own numbers, as an environment gives them
-            for i in places:
-                infos[i][key] = values[i]
+        return self._core.apply(function, None if indices is None else self._get_indices(indices))

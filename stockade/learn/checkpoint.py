@@ -112,13 +112,13 @@ class CheckpointFolder:
         self.folder, self.keep = folder, keep
 
     def save(self, number: int, checkpoint: Checkpoint, is_best: bool) -> bool:
-        """Write one; if that fails, warn and say False: the run can go on, and older ones are intact."""
+        """Write one; if that fails, warn and return False: the run can continue, and older ones are intact."""
         try:
             save(self.folder / f"checkpoint-{number:08d}", checkpoint)
             if is_best:
                 save(self.folder / "best", checkpoint)
         except OSError as error:
-            warnings.warn(f"the checkpoint could not be written, training goes on: {error}", stacklevel=2)
+            warnings.warn(f"the checkpoint could not be written, training continues: {error}", stacklevel=2)
             return False
         for old in self.numbers()[: -self.keep]:
             remove(self.folder / f"checkpoint-{old:08d}")
@@ -146,7 +146,6 @@ class CheckpointFolder:
             except CheckpointError as error:
                 warnings.warn(f"{error}; taking the last checkpoint", stacklevel=2)
         return self.load_last()
-
 
 
 def _json_of(path: Path) -> Path:

@@ -17,12 +17,12 @@ import tyro
 import stockade
 from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights
 from stockade.cage2.history import MemoryObservation
-from stockade.cage2.vector import NativeVectorEnv
 from stockade.errors import InputError
 from stockade.learn.config import require
 from stockade.learn.leaderboard import CELLS, HORIZONS, REDS
 from stockade.learn.players import Player, as_player, find_player
 from stockade.learn.results import CellResult, EvaluateResult, Section, progress_bar
+from stockade.vector.native import NativeVectorEnv
 
 #: Seeds from one cell to the next.
 SEEDS_PER_CELL = 1_000_000

@@ -15,8 +15,8 @@ from stockade.cage2.jit import cached
 
 #: Sums that `loss_head` adds to, in this order.
 STATS = ("policy_loss", "value_loss", "entropy", "kl", "clipped")
-#: How a step ended: the episode goes on; it was cut by its horizon; it came to its end.
-GOING_ON, TRUNCATED, TERMINATED = 0, 1, 2
+#: The episode after a step: it continues; its horizon ended it; it reached its own end.
+RUNNING, TRUNCATED, TERMINATED = 0, 1, 2
 
 # Sums in any order may be vectorised ("reassoc"); infinities and NaN keep their meaning, so that a broken run shows.
 _compiled = cached("learn/kernels.py", fastmath={"reassoc", "contract", "nsz", "arcp"})
@@ -153,7 +153,7 @@ def estimate_advantages(
     Args:
         rewards: (T, n) float32. values: (T + 1, n) float32. ended: (T, n) uint8.
         gamma, gae_lambda: discount, and weight of longer estimates.
-        horizon_is_end: take a truncation for a true end, worth nothing thereafter.
+        horizon_is_end: treat a truncation as a true end, after which nothing is earned.
         out: (T, n) float32 written.
     """
     steps, n = rewards.shape
@@ -162,7 +162,7 @@ def estimate_advantages(
         for i in range(n):
             over = ended[t, i] == TERMINATED or (horizon_is_end and ended[t, i] == TRUNCATED)
             future = np.float32(0) if over else gamma * values[t + 1, i]
-            if ended[t, i] != GOING_ON:
+            if ended[t, i] != RUNNING:
                 carry[i] = np.float32(0)
             carry[i] = rewards[t, i] + future - values[t, i] + gamma * gae_lambda * carry[i]
             out[t, i] = carry[i]

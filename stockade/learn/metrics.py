@@ -1,7 +1,7 @@
 """What a run writes while it trains: metrics.csv, TensorBoard events, the progress line.
 
-After a crash a run goes on from its last checkpoint, and the lines that came after it are taken out of metrics.csv, so
-that there is one line for each iteration, no more and no fewer.
+After a crash a run continues from its last checkpoint, and the lines that came after it are removed from metrics.csv,
+so that there is one line for each iteration, no more and no fewer.
 """
 
 from __future__ import annotations

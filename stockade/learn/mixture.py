@@ -21,8 +21,8 @@ from stockade.cage2.actions import N_ACTIONS
 from stockade.cage2.config import CHALLENGE_REWARD, RULES, RewardWeights, WorldConfig
 from stockade.cage2.snapshot import Snapshot
 from stockade.cage2.state import WORLD
-from stockade.cage2.vector import NativeVectorEnv
 from stockade.errors import InputError
+from stockade.vector.native import NativeVectorEnv
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def share_out(cells: Sequence[Cell], n: int) -> list[int]:
         InputError: there are fewer environments than cells.
     """
     if n < len(cells):
-        raise InputError(f"{n} environments a shard are too few for {len(cells)} kinds of worlds; take a larger "
+        raise InputError(f"{n} environments per shard are too few for {len(cells)} kinds of worlds; use a larger "
                          "--n-envs, or fewer attackers, horizons or rule sets")  # fmt: skip
     total = sum(cell.weight for cell in cells)
     ends = np.rint(np.cumsum([0.0, *(cell.weight for cell in cells)]) / total * n).astype(int)

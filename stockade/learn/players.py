@@ -1,4 +1,4 @@
-"""Any policy at the protocol's table: ours, the user's own, the challenge's form, Stable-Baselines3's models.
+"""Any policy in the protocol: ours, the user's own, the challenge's form, Stable-Baselines3's models.
 
 name, object or class -> as_player -> begin(n) -> act(observations (n, size)) -> checked actions (n,) -> end()
 
@@ -116,7 +116,7 @@ class ChallengePlayer(Player):
     method = "get_action"
 
     def begin(self, n: int) -> None:
-        """It is told of the end of an episode only."""
+        """Only the end of an episode is announced to it."""
 
     def _ask(self, observations: np.ndarray, generator: np.random.Generator) -> Any:
         return [self.policy.get_action(observations[0].astype(np.int64), N_ACTIONS)]

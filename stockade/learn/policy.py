@@ -164,7 +164,7 @@ class Workspace:
     """
 
     def __init__(self, policy: Policy, rows: int) -> None:
-        """Set the memory aside."""
+        """Allocate the memory."""
         arch = policy.architecture
         self.policy, self.rows = policy, rows
         self._inputs = torch.empty(rows, arch.n_inputs)

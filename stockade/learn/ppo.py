@@ -1,8 +1,8 @@
-"""PPO, whole: rollout, advantages, clipped update.
+"""PPO: rollout, advantages, clipped update.
 
-iterate():  collect   lanes, a thread each: policy -> actions -> environments -> rows of the rollout
+iterate():  collect   lanes, one thread each: policy -> actions -> environments -> rows of the rollout
             advantages  generalised advantage estimation, normalised
-            update    epochs x minibatches: shards, a thread each: loss, gradient; then their sum, clipping, Adam
+            update    epochs x minibatches: shards, one thread each: loss, gradient; then their sum, clipping, Adam
 
 A lane is one vector environment with its columns of the rollout. The native world is cut into as many lanes as there
 are shards; any other vector environment is one lane. Sums are always taken in the same order and every lane has its own
@@ -28,7 +28,7 @@ from stockade.cores import available_cores
 from stockade.errors import InputError
 from stockade.learn.config import PPOConfig
 from stockade.learn.kernels import (
-    GOING_ON,
+    RUNNING,
     STATS,
     TERMINATED,
     TRUNCATED,
@@ -44,18 +44,18 @@ AnyVectorEnv = VectorEnv[Any, Any, Any]
 
 
 class Rollout:
-    """What n environments lived through in T steps; arrays (T, n) unless said otherwise.
+    """What n environments did in T steps; arrays (T, n) unless said otherwise.
 
     Attributes:
         obs: (T, n, inputs), of the environment's type.
         actions: int64, columns of the policy. log_probs, values: float32, what the policy thought; values (T + 1, n).
-        rewards: float32, scaled. ended: uint8, how the step ended (kernels.GOING_ON, TRUNCATED, TERMINATED).
+        rewards: float32, scaled. ended: uint8, how the step ended (kernels.RUNNING, TRUNCATED, TERMINATED).
         dead: bool, the row only began a new episode: next_step autoreset ignores its action. Nothing is learned of it.
         advantages: float32. returns: float32, what values should have been.
     """
 
     def __init__(self, steps: int, n: int, n_inputs: int, obs_dtype: Any) -> None:
-        """Set the memory aside."""
+        """Allocate the memory."""
         shape = steps, n
         self.obs = np.zeros((*shape, n_inputs), obs_dtype)
         self.actions = np.zeros(shape, np.int64)
@@ -120,7 +120,7 @@ class Lane:
             obs, reward, terminated, truncated, _ = self.envs.step(self.policy.actions[actions])
             self.obs = _flat(obs)
             r.rewards[t, columns] = reward * reward_scale
-            r.ended[t, columns] = np.where(terminated, TERMINATED, np.where(truncated, TRUNCATED, GOING_ON))
+            r.ended[t, columns] = np.where(terminated, TERMINATED, np.where(truncated, TRUNCATED, RUNNING))
             r.dead[t, columns] = self.dead
             self.returns += reward
             self.lengths += ~self.dead
@@ -313,7 +313,7 @@ class PPO:
         }  # fmt: skip
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Everything that goes on: arrays by name, and the rest as JSON. `restore` takes both back, bit for bit."""
+        """Everything that continues: arrays by name, and the rest as JSON. `restore` takes both back, bit for bit."""
         adam = self._adam.state[self.policy.flat]
         arrays = {f"policy.{name}": weight for name, weight in self.policy.save_weights().items()}
         arrays |= {f"adam.{name}": adam[name].numpy().copy() for name in ("exp_avg", "exp_avg_sq", "step")}

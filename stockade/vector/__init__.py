@@ -2,8 +2,12 @@
 
 `make_vector(backend, factory, n_envs)` gives a Gymnasium `VectorEnv` that runs the environments in this process
 (`serial`), in worker processes over messages (`pipes`) or shared memory (`shared_memory`), or returns them as they
-become ready (`async`). All backends keep one contract, which `check_vector_env` verifies on any vector environment;
-docs/backends.md says which to take when.
+become ready (`async`, `ray`). `NativeVectorEnv` runs the built-in world, compiled. All keep one contract (base.py),
+which `check_vector_env` verifies on any vector environment; docs/backends.md says which to take when.
+
+The contract: base, spaces, slice, outcome, infos, truth; native with native_slice. Backends with workers: workers,
+asynchronous (parent), host (worker), local/, ray/. Tools: make, tune, check/ (the public checker), testing (synthetic
+environments).
 
 Example:
     >>> from stockade.vector import SyntheticEnv, make_vector
@@ -15,10 +19,7 @@ Example:
 """
 
 from stockade.cores import available_cores
-from stockade.vector.async_pool import AsyncPoolVectorEnv
-from stockade.vector.base import BaseVectorEnv, VectorSnapshot
-from stockade.vector.check import CheckReport, check_vector_env
-from stockade.vector.errors import (
+from stockade.errors import (
     ContractViolation,
     EnvironmentFailure,
     InvalidActionError,
@@ -33,23 +34,31 @@ from stockade.vector.errors import (
     WorkerStartError,
     WorkerTimeoutError,
 )
-from stockade.vector.make import BACKENDS, make_vector
-from stockade.vector.pipes import PipesVectorEnv
-from stockade.vector.serial import SerialVectorEnv
-from stockade.vector.shared_memory import SharedMemoryVectorEnv
-from stockade.vector.synthetic import Fault, SyntheticEnv
+from stockade.vector.asynchronous import AsyncVectorEnv
+from stockade.vector.base import BaseVectorEnv, VectorSnapshot
+from stockade.vector.check import CheckReport, check_vector_env
+from stockade.vector.local.async_ import AsyncPoolVectorEnv
+from stockade.vector.local.env import PipesVectorEnv, SharedMemoryVectorEnv
+from stockade.vector.local.serial import SerialVectorEnv
+from stockade.vector.make import BACKENDS, LOCAL_BACKENDS, BackendOptions, make_vector
+from stockade.vector.native import NativeVectorEnv
+from stockade.vector.testing import Fault, SyntheticEnv
 from stockade.vector.truth import TrueStates
 from stockade.vector.tune import Tuning, autotune
 
 __all__ = [
     "BACKENDS",
+    "LOCAL_BACKENDS",
     "AsyncPoolVectorEnv",
+    "AsyncVectorEnv",
+    "BackendOptions",
     "BaseVectorEnv",
     "CheckReport",
     "ContractViolation",
     "EnvironmentFailure",
     "Fault",
     "InvalidActionError",
+    "NativeVectorEnv",
     "NonFiniteError",
     "PipesVectorEnv",
     "ResetNeededError",

@@ -1,6 +1,12 @@
-"""What all backends have in common: Gymnasium's `VectorEnv` for the user <-> a handful of hooks for the backend.
+"""The contract of all backends: Gymnasium's `VectorEnv`, true states, snapshots <-> a handful of hooks per backend.
 
-step(actions) -> checked -> action rows -> `_step_all()` of the backend -> rows of results -> copies, infos -> user
+The way of an action, file by file, until the environment has it:
+    native          base.step -> spaces.ActionGate -> native.NativeSlice -> cage2/batch
+    serial          base.step -> spaces.ActionGate -> local/serial -> slice.EnvSlice
+    pipes, shared_memory, async
+                    base.step -> spaces.ActionGate -> local/env -> local/process | local/worker -> slice.EnvSlice
+    ray             base.step -> spaces.ActionGate -> ray/env -> ray/cluster | ray/actor -> host -> slice or native
+The observation comes back by the same files, as rows of `spaces.Buffers`.
 """
 
 from __future__ import annotations
@@ -16,30 +22,38 @@ from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from stockade.vector.actions import ActionGate
-from stockade.vector.description import Description, SliceConfig
-from stockade.vector.errors import ResetNeededError, UnsupportedFeatureError
-from stockade.vector.layout import Buffers, Tree, assign, copied
-from stockade.vector.outcome import Failure, Outcome, raise_failure
+from stockade.cage2.seeds import SeedLike, Seeds, read_seeds
+from stockade.errors import ResetNeededError, UnsupportedFeatureError
+from stockade.vector.infos import gather_infos
+from stockade.vector.outcome import Description, Failure, Outcome, Saved, SliceConfig, raise_failure
+from stockade.vector.slice import RUNNING
+from stockade.vector.spaces import ActionGate, Buffers, Tree, copied
 from stockade.vector.truth import TrueStates
 
+StepResult = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
+"""Observations, rewards (n,) float64, terminations (n,) bool, truncations (n,) bool, infos."""
 _NOT_BY_CALL = ("reset", "step", "close")
+_SHOWN = 8
 
 
 @dataclass(frozen=True)
 class VectorSnapshot:
-    """The state of all environments of a vector environment, to be given back to `restore`."""
+    """The state of all environments of a vector environment, or of one, to be given back to `restore`."""
 
-    states: tuple[Any, ...]
-    observations: Tree
-    needs_reset: np.ndarray
-    over: np.ndarray
+    saved: tuple[Saved, ...]
+    truths: tuple[Any, ...]
+    over: tuple[bool, ...]
+    needs_reset: tuple[bool, ...]
+
+    def __len__(self) -> int:
+        """Number of environments."""
+        return len(self.saved)
 
 
 class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     """A vector environment of any Gymnasium environments.
 
-    Observations, rewards (float64), terminations and truncations (bool) have one row an environment; infos are
+    Observations, rewards (float64), terminations and truncations (bool) have one row per environment; infos are
     dictionaries of arrays with `_key` masks; the three autoreset modes are Gymnasium's. `reset(seed=s)` gives
     environment i the seed s + i.
 
@@ -68,13 +82,12 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._description = description
         self._config = config
         self._buffers = buffers
-        self._gate = ActionGate(layout.action_space, buffers.actions)
+        self._gate = ActionGate(layout.action_space)
         self._needs_reset = np.ones(n_envs, np.bool_)
         self._steppable = False  # no environment needs a reset
+        self._never_reset = True
         self._over = np.zeros(n_envs, np.bool_)
-        self._seeds: list[int | None] = [None] * n_envs
-        self._truths: list[Any] = [None] * n_envs
-        buffers.age[:] = -1
+        self._truths: dict[int, Any] = {}  # where true states are objects
         self.closed = False
 
     # What a backend provides
@@ -83,13 +96,13 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         """Step every environment with its row of the action arrays."""
         raise NotImplementedError
 
-    def _command(self, kind: str, parts: Sequence[Any] | None, common: Any) -> Outcome:
-        """Serve a command of `worker.handle` in all environments.
+    def _command(self, kind: str, parts: Sequence[Any] = (), common: Sequence[Any] = ()) -> Outcome:
+        """Call the method `kind` of all slices.
 
         Args:
-            kind: the command.
-            parts: one value an environment, if the command takes such.
-            common: what the command takes besides, the same for all.
+            kind: name of the method, of `EnvSlice` and `NativeSlice`.
+            parts: its first arguments, which have one entry per environment.
+            common: its other arguments, the same for all.
         """
         raise NotImplementedError
 
@@ -99,51 +112,41 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
     # Gymnasium's interface
 
-    def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: SeedLike = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin new episodes.
 
         Args:
-            seed: s for the seeds s, s+1, ...; or one seed (or None) an environment; None goes on with their streams.
+            seed: s for the seeds s, s+1, ...; or one seed (or None) per environment; None continues their streams.
             options: for the environments; `options["reset_mask"]`, bool (n,), selects those to be reset.
 
         Returns:
             Observations of all environments, infos of those that were reset.
         """
         self._require_open()
-        self._require_idle("reset")
-        seeds = self._one_seed_each(seed)
+        seeds = read_seeds(seed, self.num_envs)
         mask, options = self._split_mask(options)
-        outcome = self._command("reset", list(zip(seeds, mask, strict=True)), options)
-        failed = self._note_reset(mask, seeds, outcome)
-        if failed:
-            raise_failure(failed)
-        return self._observations(), self.gather_infos(outcome.infos, self.num_envs)
+        self._require_idle("reset")
+        outcome = self._command("reset", (*seeds, mask), (options,))
+        failures = self._note_reset(mask, seeds, outcome)
+        if failures:
+            raise_failure(failures)
+        return self._observations(), self._infos(outcome)
 
-    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Give every environment an action.
-
-        Args:
-            actions: a batch as `action_space.sample()` gives it.
-
-        Returns:
-            Observations, rewards (n,) float64, terminations (n,) bool, truncations (n,) bool, infos.
-        """
+    def step(self, actions: Any) -> StepResult:
+        """Give every environment an action, in the form that `action_space.sample()` has."""
         self._require_open()
         self._require_idle("step")
         if not self._steppable:
             self._require_reset()
-        self._gate.put(actions, self.num_envs)
+        self._gate.put(self._buffers.actions, actions, self.num_envs)
         outcome = self._step_all()
-        buffers = self._buffers
-        terminated, truncated = buffers.terminated.copy(), buffers.truncated.copy()
+        observations, rewards, terminated, truncated = self._results()
         self._over = terminated | truncated
         if self.autoreset_mode is AutoresetMode.DISABLED and self._over.any():
             self._mark_for_reset(self._over)
-        infos = self.gather_infos(outcome.infos, self.num_envs) if outcome.infos else {}
-        results = self._observations(), buffers.rewards.copy(), terminated, truncated, infos
-        self._absorb_truths(outcome)
+        results = observations, rewards, terminated, truncated, self._infos(outcome)
+        if outcome.truths:
+            self._truths.update(outcome.truths)
         if outcome.failures:
             self._fail(outcome.failures, results)
         return results
@@ -152,7 +155,7 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         """Call a method, or read an attribute, of every environment."""
         if name in _NOT_BY_CALL:
             raise ValueError(f"call {name}() of the vector environment itself, not call({name!r})")
-        return tuple(self._ask("call", None, (name, args, kwargs)).values)
+        return tuple(self._ask("call", (), (name, args, kwargs)).values)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """Read an attribute of every environment."""
@@ -167,7 +170,7 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
                 f"values must be a list or tuple with one value for each of {self.num_envs} environments, "
                 f"got {len(values)}"
             )
-        self._ask("set_attr", values, name)
+        self._ask("set_attr", (values,), (name,))
 
     def apply(self, function: Callable[[Any], Any], indices: Iterable[int] | None = None) -> list[Any]:
         """Call `function(environment)` where the environments live, the others left alone.
@@ -179,17 +182,17 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         Returns:
             Its values, in the order of `indices`.
         """
-        places = list(range(self.num_envs))
-        order = places if indices is None else [places[index] for index in indices]
-        chosen = [False] * self.num_envs
-        for place in order:
-            chosen[place] = True
-        values = self._ask("apply", chosen, function).values
+        places = range(self.num_envs)
+        order = list(places) if indices is None else [places[index] for index in indices]
+        chosen = np.zeros(self.num_envs, np.bool_)
+        chosen[order] = True
+        values = self._ask("apply", (chosen,), (function,)).values
         return [values[place] for place in order]
 
     def render(self) -> tuple[Any, ...] | None:
-        """The rendered frame of every environment."""
-        return self.call("render")
+        """The rendered frame of every environment; None without a `render_mode`."""
+        self._require_begun()
+        return None if self.render_mode is None else self.call("render")
 
     @property  # type: ignore[misc]
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
@@ -219,32 +222,75 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         With `true_states=None` they are fetched now, otherwise the last ones are returned; `.age` tells how many steps
         old each is.
         """
-        self._require_open()
+        self._require_begun()
         if not self._description.has_true_state:
             raise UnsupportedFeatureError("these environments have no method true_state()")
         if self._config.true_states is None:
-            self._absorb_truths(self._ask("truth", None, None))
-        age, view = self._buffers.age, self._description.true_state_view
-        if self._buffers.truth is None:
-            return TrueStates(tuple(self._truths), age.copy())
-        if not self.copy:
-            return TrueStates(self._buffers.truth, age, view)
-        return TrueStates(self._buffers.truth.copy(), age.copy(), view)
+            self._truths.update(self._ask("refresh_truths").truths)
+        age, truth, view = self._buffers.age, self._buffers.truth, self._description.true_state_view
+        if truth is None:
+            return TrueStates([self._truths.get(i) for i in range(self.num_envs)], age.copy())
+        if self.copy:
+            age, truth = age.copy(), truth.copy()
+        return TrueStates(truth, age, None if view is None else view(truth), view)
 
-    def snapshot(self) -> VectorSnapshot:
-        """The state of all environments, if they have a method `snapshot()`."""
-        states = tuple(self._ask("snapshot", None, None).values)
-        return VectorSnapshot(states, copied(self._buffers.observations), self._needs_reset.copy(), self._over.copy())
+    def snapshot(self, index: int | None = None) -> Any:
+        """This moment of all environments, or of one, if they have a method `snapshot()`.
 
-    def restore(self, snapshot: VectorSnapshot) -> None:
-        """Bring all environments back to a snapshot, if they have a method `restore(state)`."""
-        if len(snapshot.states) != self.num_envs:
-            raise ValueError(f"this is a snapshot of {len(snapshot.states)} environments, not of {self.num_envs}")
-        self._ask("restore", snapshot.states, None)
-        assign(self._buffers.observations, slice(None), snapshot.observations)
-        self._over = snapshot.over.copy()
-        self._needs_reset = snapshot.needs_reset.copy()
+        What it gives is opaque; `len()` of it is the number of environments. For the built-in world on `native` it can
+        be compared and hashed, and is one with the `snapshot()` of a single world.
+        """
+        self._require_begun()
+        chosen = self._chosen(index)
+        rows = np.flatnonzero(chosen).tolist()
+        values = self._ask("snapshot", (chosen,)).values
+        return VectorSnapshot(
+            tuple(values[i] for i in rows),
+            tuple(self._truths.get(i) for i in rows),
+            tuple(self._over[rows].tolist()),
+            tuple(self._needs_reset[rows].tolist()),
+        )
+
+    def restore(self, snapshot: Any, index: int | None = None, seed: int | None = None) -> Any:
+        """Bring all environments back to a snapshot, or one of them, if they have a method `restore(state)`.
+
+        A restore that is refused changes nothing.
+
+        Args:
+            snapshot: what `snapshot` gave. One of a single environment may be put into all of them, for instance to
+                try many actions from it; it may also come from the environment's own method `snapshot()`, if its
+                `restore()` returns the observation.
+            index: the environment; default all.
+            seed: environment i continues with new chance from seed + i, if its `restore` takes `seed`.
+
+        Returns:
+            Observations of all environments.
+        """
+        self._require_open()
+        self._require_idle("restore")
+        if index is not None:
+            self._require_begun()
+        if not isinstance(snapshot, VectorSnapshot):
+            snapshot = VectorSnapshot((Saved(snapshot, 0, RUNNING, None, None),), (None,), (False,), (False,))
+        chosen = self._chosen(index)
+        rows = np.flatnonzero(chosen).tolist()
+        if len(snapshot) not in (1, len(rows)):
+            raise ValueError(f"this is a snapshot of {len(snapshot)} environments, which do not fit into {len(rows)}")
+        place_of = dict(zip(rows, range(len(rows)) if len(snapshot) > 1 else [0] * len(rows), strict=True))
+        entries = [snapshot.saved[place_of[i]] if i in place_of else None for i in range(self.num_envs)]
+        seeds = read_seeds(seed, self.num_envs).each()
+        saved = self._command("snapshot", (chosen & ~self._needs_reset,))  # to be undone if one of them refuses
+        outcome = self._command("restore", (entries, seeds))
+        if outcome.failures:
+            self._command("restore", (saved.values, [None] * self.num_envs))
+            raise_failure(outcome.failures)
+        for i, place in place_of.items():
+            self._over[i], self._needs_reset[i] = snapshot.over[place], snapshot.needs_reset[place]
+            self._truths[i] = snapshot.truths[place]
         self._steppable = not self._needs_reset.any()
+        self._never_reset = False
+        self._truths.update(outcome.truths)
+        return self._observations()
 
     def __enter__(self) -> Self:
         """For `with`."""
@@ -253,26 +299,20 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close; without waiting if an exception is under way."""
+        """Close; without waiting if an exception is on its way."""
         self.close(terminate=kind is not None)
 
     def __del__(self) -> None:
         """Leave no process behind."""
-        if not getattr(self, "closed", True) and not sys.is_finalizing():
+        if not self.__dict__.get("closed", True) and not sys.is_finalizing():
             self.close(terminate=True)
 
-    # Helpers
+    # Results
 
-    def gather_infos(self, infos: list[tuple[int, dict[str, Any]]], size: int) -> dict[str, Any]:
-        """Infos by place -> one dictionary of arrays of that size with masks, as the installed Gymnasium makes them."""
-        gathered: dict[str, Any] = {}
-        if infos:
-            shaper: VectorEnv[Any, Any, Any] = VectorEnv()
-            shaper.num_envs = size
-            shaper.closed = True
-            for place, info in infos:
-                gathered = shaper._add_info(gathered, info, place)
-        return gathered
+    def _results(self) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
+        """Observations, rewards, terminations and truncations of the last step, to keep."""
+        buffers = self._buffers
+        return self._observations(), buffers.rewards.copy(), buffers.terminated.copy(), buffers.truncated.copy()
 
     def _observations(self) -> Tree:
         observations = self._buffers.observations
@@ -280,7 +320,12 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             return observations
         return observations.copy() if isinstance(observations, np.ndarray) else copied(observations)
 
-    def _ask(self, kind: str, parts: Sequence[Any] | None, common: Any) -> Outcome:
+    def _infos(self, outcome: Outcome) -> dict[str, Any]:
+        return gather_infos(outcome.infos, self.num_envs) if outcome.infos else outcome.gathered or {}
+
+    # Checks and bookkeeping
+
+    def _ask(self, kind: str, parts: Sequence[Any] = (), common: Sequence[Any] = ()) -> Outcome:
         """A command that is neither step nor reset."""
         self._require_open()
         self._require_idle(kind)
@@ -289,20 +334,18 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             raise_failure(outcome.failures)
         return outcome
 
-    def _note_reset(self, mask: np.ndarray, seeds: list[int | None], outcome: Outcome) -> list[Failure]:
-        """Keep the books after a reset; returns the failures."""
+    def _note_reset(self, mask: np.ndarray, seeds: Seeds, outcome: Outcome) -> list[Failure]:
+        """Bookkeeping after a reset; returns the failures."""
         self._needs_reset[mask] = False
         self._over[mask] = False
-        for place in np.flatnonzero(mask):
-            if seeds[place] is not None:
-                self._seeds[place] = seeds[place]
         for failure in outcome.failures:
             self._needs_reset[failure.env_id] = True
         self._steppable = not self._needs_reset.any()
-        self._absorb_truths(outcome)
+        self._never_reset = False
+        self._truths.update(outcome.truths)
         return outcome.failures
 
-    def _fail(self, failures: list[Failure], results: tuple[Any, ...] | None) -> NoReturn:
+    def _fail(self, failures: list[Failure], results: StepResult | None) -> NoReturn:
         failed = np.zeros(self.num_envs, np.bool_)
         failed[[failure.env_id for failure in failures]] = True
         self._mark_for_reset(failed)
@@ -312,45 +355,46 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._needs_reset |= which
         self._steppable = False
 
-    def _absorb_truths(self, outcome: Outcome) -> None:
-        for env_id, state in outcome.truths:
-            self._truths[env_id] = state
+    def _chosen(self, index: int | None) -> np.ndarray:
+        """(n,) bool: all environments, or one."""
+        if index is not None and not 0 <= index < self.num_envs:
+            raise IndexError(f"there is no environment {index}; there are {self.num_envs}, numbered from 0")
+        return np.ones(self.num_envs, np.bool_) if index is None else np.arange(self.num_envs) == index
 
     def _require_open(self) -> None:
         if self.closed:
             raise ClosedEnvironmentError(f"{type(self).__name__} has been closed; make a new one")
 
+    def _require_begun(self) -> None:
+        """For what makes no sense before the first reset."""
+        self._require_open()
+        if self._never_reset:
+            self._require_reset()
+
     def _require_idle(self, purpose: str) -> None:
-        """Backends with calls under way refuse others meanwhile."""
+        """Backends with environments in flight refuse other calls meanwhile."""
 
     def _require_reset(self) -> NoReturn:
         ids = np.flatnonzero(self._needs_reset).tolist()
-        shown = f"{ids[:8]}" if len(ids) <= 8 else f"{ids[:8]} and {len(ids) - 8} more"
+        shown = f"{ids[:_SHOWN]}" if len(ids) <= _SHOWN else f"{ids[:_SHOWN]} and {len(ids) - _SHOWN} more"
         raise ResetNeededError(
-            f"environments {shown} need a reset before the next step (never reset, failed, or their episode is over): "
+            f"environments {shown} need a reset first (never reset, failed, or their episode is over): "
             f"call reset(), or reset(options={{'reset_mask': mask}}) for just these"
         )
-
-    def _one_seed_each(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
-        if seed is None:
-            return [None] * self.num_envs
-        if isinstance(seed, (int, np.integer)):
-            return [int(seed) + i for i in range(self.num_envs)]
-        seeds = [None if one is None else int(one) for one in seed]
-        if len(seeds) != self.num_envs:
-            raise ValueError(f"expected one seed for each of {self.num_envs} environments, got {len(seeds)}")
-        return seeds
 
     def _split_mask(self, options: dict[str, Any] | None) -> tuple[np.ndarray, dict[str, Any] | None]:
         """The mask of environments to reset, and the options without it. The caller's dictionary stays as it is."""
         if options is None or "reset_mask" not in options:
             return np.ones(self.num_envs, np.bool_), options
         mask = options["reset_mask"]
-        if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
-            kind = mask.dtype if isinstance(mask, np.ndarray) else type(mask).__name__
-            raise TypeError(f"options['reset_mask'] must be a NumPy array of dtype bool, got {kind}")
+        if not isinstance(mask, np.ndarray):
+            raise TypeError(f"options['reset_mask'] must be a NumPy array, not {type(mask).__name__}")
+        if mask.dtype != np.bool_:
+            raise TypeError(f"options['reset_mask'] must have dtype bool, not {mask.dtype}")
         if mask.shape != (self.num_envs,):
-            raise ValueError(f"options['reset_mask'] must have shape ({self.num_envs},), got {mask.shape}")
+            raise ValueError(f"options['reset_mask'] must have shape ({self.num_envs},), not {mask.shape}")
         if not mask.any():
-            raise ValueError("options['reset_mask'] must select at least one environment")
+            raise ValueError("options['reset_mask'] selects no environment; at least one value must be True")
+        if self._never_reset and not mask.all():
+            raise ResetNeededError("the first reset must be of all environments, without a reset_mask")
         return mask.copy(), {key: value for key, value in options.items() if key != "reset_mask"}

@@ -3,131 +3,159 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import gymnasium
 from gymnasium.vector import AutoresetMode
 
 from stockade.cores import available_cores
-from stockade.vector.async_pool import AsyncPoolVectorEnv
+from stockade.vector.asynchronous import AsyncVectorEnv
 from stockade.vector.base import BaseVectorEnv
-from stockade.vector.description import SliceConfig, TruthRule
-from stockade.vector.pipes import PipesVectorEnv
-from stockade.vector.process import PoolConfig, StartMethod
-from stockade.vector.ray_cluster import RayConfig
-from stockade.vector.ray_pool import RayVectorEnv
-from stockade.vector.serial import SerialVectorEnv
-from stockade.vector.shared_memory import SharedMemoryVectorEnv
+from stockade.vector.local.async_ import AsyncPoolVectorEnv
+from stockade.vector.local.env import PipesVectorEnv, SharedMemoryVectorEnv
+from stockade.vector.local.process import PoolConfig, StartMethod
+from stockade.vector.local.serial import SerialVectorEnv
+from stockade.vector.outcome import SliceConfig, TruthRule, autoreset_mode_of
+from stockade.vector.ray.cluster import RayConfig
+from stockade.vector.ray.env import RayVectorEnv
 
-BACKENDS = ("serial", "pipes", "shared_memory", "async")
-"""Those that need nothing but this package. There is also `ray`, which needs Ray."""
-_MODES = {
-    "next_step": AutoresetMode.NEXT_STEP,
-    "same_step": AutoresetMode.SAME_STEP,
-    "disabled": AutoresetMode.DISABLED,
+Factory = Callable[[], gymnasium.Env[Any, Any]]
+Backend = Literal["native", "serial", "pipes", "shared_memory", "async", "ray"]
+BACKENDS: tuple[Backend, ...] = ("native", "serial", "pipes", "shared_memory", "async", "ray")
+"""All of them. `native` runs the built-in world only."""
+LOCAL_BACKENDS: tuple[Backend, ...] = ("serial", "pipes", "shared_memory", "async")
+"""Those that run any environment on this machine, with nothing but this package."""
+
+_PROCESSES = ("pipes", "shared_memory", "async")
+_TAKEN_BY: dict[str, tuple[str, ...]] = {
+    "threads": ("native",),
+    "true_states": BACKENDS[1:],
+    "check_finite": BACKENDS[1:],
+    "workers": (*_PROCESSES, "ray"),
+    "timeout": (*_PROCESSES, "ray"),
+    "restart": (*_PROCESSES, "ray"),
+    "start_method": _PROCESSES,
+    "daemon": _PROCESSES,
+    "preload": _PROCESSES,
+    "batch_size": ("async", "ray"),
+    "address": ("ray",),
+    "start_timeout": ("ray",),
+    "actor_options": ("ray",),
 }
 _START_METHODS = ("fork", "forkserver", "spawn")
 
 
+class BackendOptions(TypedDict, total=False):
+    """How environments are run. An option that a backend cannot obey is refused.
+
+    Attributes:
+        autoreset_mode: "next_step" (default), "same_step" or "disabled", or Gymnasium's `AutoresetMode`.
+        copy: whether observations are copies (default); without, they are overwritten by the next call.
+        threads: for `native`: threads over slices of the worlds; default chosen by the number of worlds.
+        true_states: when the true states that `true_state()` returns are refreshed: "every_step", "episode_end", every
+            N steps of an episode, or None (default): fetched when asked for. On `native` they are always present.
+        check_finite: raise `NonFiniteError` on NaN or infinity in rewards and observations (default).
+        workers: worker processes; default the cores that this process may use (for `ray` the CPUs that the cluster has
+            free). `workers=n_envs` gives each environment a process of its own.
+        timeout: seconds that a call may take before the workers that have not answered are killed and
+            `WorkerTimeoutError` is raised (default 300); None waits for ever.
+        restart: how many workers that died (or were killed for hanging) are replaced before it is an error (default 0).
+            The episodes that were lost with them end as truncated, with `info["worker_restarted"]`.
+        start_method: "forkserver" (default; safe beside threads, fast for many workers), "spawn", or "fork" (instant,
+            but unsafe if this process has threads, as it has once Torch was used).
+        daemon: pass False if the environments start processes of their own.
+        preload: names of modules that are slow to import: the fork server imports them once, before the first worker
+            of this process is started, instead of every worker.
+        batch_size: environments that a `recv()` of `async` and `ray` returns; default half of them.
+        address: of the Ray cluster; default the Ray that this process already uses, or one on this machine.
+        start_timeout: seconds until the actors of `ray` must be there (default 300): they may have to wait for CPUs.
+        actor_options: for `ray.remote`, such as `{"num_cpus": 0.5}`; docs/cluster.md.
+    """
+
+    autoreset_mode: str | AutoresetMode
+    copy: bool
+    threads: int | None
+    true_states: TruthRule
+    check_finite: bool
+    workers: int | None
+    timeout: float | None
+    restart: int
+    start_method: StartMethod
+    daemon: bool
+    preload: Sequence[str]
+    batch_size: int | None
+    address: str | None
+    start_timeout: float | None
+    actor_options: dict[str, Any] | None
+
+
+@overload
 def make_vector(
-    backend: str,
-    factory: Callable[[], gymnasium.Env[Any, Any]],
-    n_envs: int,
-    *,
-    workers: int | None = None,
-    timeout: float | None = 300.0,
-    restart: int = 0,
-    start_method: StartMethod = "forkserver",
-    daemon: bool = True,
-    preload: Sequence[str] = (),
-    autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
-    true_states: TruthRule = None,
-    check_finite: bool = True,
-    copy: bool = True,
-    batch_size: int | None = None,
-    address: str | None = None,
-    start_timeout: float | None = 300.0,
-    actor_options: dict[str, Any] | None = None,
-) -> BaseVectorEnv:
+    backend: Literal["async", "ray"], factory: Factory, n_envs: int, **options: Unpack[BackendOptions]
+) -> AsyncVectorEnv: ...
+
+
+@overload
+def make_vector(backend: str, factory: Factory, n_envs: int, **options: Unpack[BackendOptions]) -> BaseVectorEnv: ...
+
+
+def make_vector(backend: str, factory: Factory, n_envs: int, **options: Unpack[BackendOptions]) -> BaseVectorEnv:
     """Run `n_envs` environments behind one `step`.
 
     Args:
         backend: "serial", "pipes", "shared_memory", "async" or "ray"; docs/backends.md says which to take when.
         factory: makes one environment; lambdas and classes of a notebook are fine.
         n_envs: how many environments.
-        workers: worker processes; default the cores that this process may use (for `ray` the CPUs that the cluster has
-            free). `workers=n_envs` gives each environment a process of its own. Not for `serial`.
-        timeout: seconds that a call may take before the workers that have not answered are killed and
-            `WorkerTimeoutError` is raised; None waits for ever.
-        restart: how many workers that died (or were killed for hanging) are replaced before it is an error. The
-            episodes that went down with them end as truncated, with `info["worker_restarted"]`.
-        start_method: "forkserver" (safe beside threads, fast for many workers), "spawn", or "fork" (instant, but unsafe
-            if this process has threads, as it has once Torch was used).
-        daemon: pass False if the environments start processes of their own.
-        preload: names of modules that are slow to import: the fork server imports them once, before the first worker
-            of this process is started, instead of every worker.
-        autoreset_mode: "next_step", "same_step" or "disabled", or Gymnasium's `AutoresetMode`.
-        true_states: when the true states that `true_state()` returns are refreshed: "every_step", "episode_end", every
-            N steps of an episode, or None: fetched when asked for.
-        check_finite: raise `NonFiniteError` on NaN or infinity in rewards and observations.
-        copy: whether observations are copies; without, they are overwritten by the next call.
-        batch_size: environments a `recv()` of `async` and `ray` returns; default half of them.
-        address: of the Ray cluster, for `ray`; default the Ray that this process already uses, or one on this machine.
-        start_timeout: seconds until the actors of `ray` must be there: they may have to wait for CPUs.
-        actor_options: for `ray.remote`, such as `{"num_cpus": 0.5}`; docs/cluster.md.
+        **options: see `BackendOptions`.
 
     Returns:
-        A Gymnasium vector environment, and more: see `BaseVectorEnv`.
+        A Gymnasium vector environment, and more: see `BaseVectorEnv`; for "async" and "ray" `AsyncVectorEnv`.
     """
+    if backend not in BACKENDS[1:]:
+        raise ValueError(f"backend={backend!r} is unknown; take one of {', '.join(map(repr, BACKENDS[1:]))}")
+    check_options(backend, options)
     n_envs = _count("n_envs", n_envs)
-    config = SliceConfig(_mode(autoreset_mode), check_finite, _truth_rule(true_states))
-    if batch_size is not None and backend not in ("async", "ray"):
-        raise ValueError(f"batch_size= is for backend='async' and 'ray', not {backend!r}")
-    if backend == "ray":
-        _refuse_local_options(start_method, daemon, preload)
-        count_or_none = None if workers is None else _count("workers", workers)
-        cluster = RayConfig(count_or_none, timeout, start_timeout, address, actor_options or {})
-        return RayVectorEnv(factory, n_envs, cluster, config, copy, restart, batch_size)
-    if address is not None or actor_options is not None:
-        raise ValueError(f"address= and actor_options= are for backend='ray', not {backend!r}")
+    mode = autoreset_mode_of(options.pop("autoreset_mode", AutoresetMode.NEXT_STEP))
+    rule = _truth_rule(options.pop("true_states", None))
+    config = SliceConfig(mode, options.pop("check_finite", True), rule)
+    copy, restart = options.pop("copy", True), options.pop("restart", 0)
     if backend == "serial":
-        if workers not in (None, 1):
-            raise ValueError(f"backend='serial' runs in this process: workers={workers} is for the other backends")
         return SerialVectorEnv(factory, n_envs, config, copy)
-    if start_method not in _START_METHODS:
-        raise ValueError(f"start_method={start_method!r} must be one of {', '.join(_START_METHODS)}")
-    count = min(n_envs, available_cores() if workers is None else _count("workers", workers))
-    pool = PoolConfig(count, timeout, start_method, daemon, backend != "pipes", tuple(preload))
-    if backend == "pipes":
-        return PipesVectorEnv(factory, n_envs, pool, config, copy, restart)
-    if backend == "shared_memory":
-        return SharedMemoryVectorEnv(factory, n_envs, pool, config, copy, restart)
+    batch_size, workers = options.pop("batch_size", None), options.pop("workers", None)
+    count = None if workers is None else _count("workers", workers)
+    if backend == "ray":
+        cluster = RayConfig(count, **_given(options, "timeout", "start_timeout", "address", "actor_options"))
+        return RayVectorEnv(factory, n_envs, cluster, config, copy, restart, batch_size)
+    if options.get("start_method", "fork") not in _START_METHODS:
+        raise ValueError(f"start_method={options['start_method']!r} must be one of {', '.join(_START_METHODS)}")
+    given = _given(options, "timeout", "start_method", "daemon", "preload")
+    pool = PoolConfig(min(n_envs, count or available_cores()), shared=backend != "pipes", **given)
     if backend == "async":
         return AsyncPoolVectorEnv(factory, n_envs, pool, config, copy, restart, batch_size)
-    raise ValueError(f"backend={backend!r} must be one of {', '.join(BACKENDS)}, ray")
+    kind = PipesVectorEnv if backend == "pipes" else SharedMemoryVectorEnv
+    return kind(factory, n_envs, pool, config, copy, restart)
+
+
+def check_options(backend: str, options: BackendOptions) -> None:
+    """Refuse options that do not exist, and those that this backend cannot obey."""
+    unknown = sorted(options.keys() - BackendOptions.__annotations__.keys())
+    if unknown:
+        raise TypeError(f"there are no options {', '.join(unknown)}; see stockade.vector.make.BackendOptions")
+    for name, value in options.items():
+        backends = _TAKEN_BY.get(name, BACKENDS)
+        if backend not in backends:
+            raise ValueError(f"{name}={value!r} is for backend={' or '.join(map(repr, backends))}, not {backend!r}")
+
+
+def _given(options: BackendOptions, *names: str) -> dict[str, Any]:
+    found: dict[str, Any] = dict(options)
+    return {name: found[name] for name in names if name in found}
 
 
 def _count(name: str, value: int) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
         raise ValueError(f"{name}={value!r} must be a whole number of at least 1")
     return int(value)
-
-
-def _refuse_local_options(start_method: str, daemon: bool, preload: Sequence[str]) -> None:
-    """Ray starts its processes in its own way."""
-    if start_method != "forkserver" or not daemon or preload:
-        raise ValueError("start_method=, daemon= and preload= are for processes on this machine, not for backend='ray'")
-
-
-def _mode(mode: str | AutoresetMode) -> AutoresetMode:
-    if isinstance(mode, AutoresetMode):
-        return mode
-    if mode in _MODES:
-        return _MODES[mode]
-    try:
-        return AutoresetMode(mode)  # "NextStep", as Gymnasium writes it
-    except ValueError:
-        raise ValueError(f"autoreset_mode={mode!r} must be one of {', '.join(_MODES)}") from None
 
 
 def _truth_rule(rule: TruthRule) -> TruthRule:

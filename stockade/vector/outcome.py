@@ -1,4 +1,7 @@
-"""What a call to environments yields besides arrays: slice -> infos, failures, true states, values -> the user.
+"""What passes between a vector environment and its slices of environments.
+
+factory -> environments -> `Description` -> the parent, which sets up arrays for them;
+command -> slice -> `Outcome`: infos, failures, true states, values -> the user.
 
 A failure crosses the process border as plain data and becomes, on the user's side, the original exception again.
 """
@@ -6,12 +9,133 @@ A failure crosses the process border as plain data and becomes, on the user's si
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import cloudpickle
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
 
-from stockade.vector.errors import EnvironmentFailure
+from stockade.errors import EnvironmentFailure, UnsupportedFeatureError
+from stockade.vector.spaces import Layout
+
+TruthRule = Literal["every_step", "episode_end"] | int | None
+"""When the cached true state of an environment is refreshed; None: only when asked for."""
+
+
+_MODES = {name: mode for mode in AutoresetMode for name in (mode, mode.value, mode.name.lower())}
+
+
+def autoreset_mode_of(mode: AutoresetMode | str) -> AutoresetMode:
+    """`next_step`, `same_step`, `disabled`, or Gymnasium's own names."""
+    if not isinstance(mode, str | AutoresetMode) or mode not in _MODES:
+        raise ValueError(f"autoreset_mode={mode!r} is unknown; take 'next_step', 'same_step' or 'disabled'")
+    return _MODES[mode]
+
+
+@dataclass(frozen=True)
+class SliceConfig:
+    """How a slice treats its environments.
+
+    Attributes:
+        autoreset_mode: Gymnasium's mode.
+        check_finite: refuse NaN and infinity in rewards and float observations.
+        true_states: when cached true states are refreshed.
+    """
+
+    autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP
+    check_finite: bool = True
+    true_states: TruthRule = None
+
+
+@dataclass(frozen=True)
+class Inheritance:
+    """What the slice of a replaced worker takes over, one entry per environment.
+
+    Attributes:
+        owed: whether the lost environment was about to be reset anyway.
+        seeds: for the first reset.
+        results: the last whole rows (see `Buffers.results`), which the new slice begins with; a worker that is killed
+            may leave half of a row in shared memory.
+    """
+
+    owed: Sequence[bool]
+    seeds: Sequence[int | None]
+    results: tuple[Any, ...]
+
+
+class Saved(NamedTuple):
+    """One environment at one moment, as a slice saves it.
+
+    Attributes:
+        state: what its method `snapshot()` gave.
+        steps: of its episode so far.
+        autoreset: state of autoreset, see slice.py.
+        seed: of its last seeded reset.
+        row: its row of the arrays (see `Buffers.results`): observation, flags, true state and age of that moment; None
+            for an environment's own snapshot, whose `restore` has to return the observation.
+    """
+
+    state: Any
+    steps: int
+    autoreset: int
+    seed: int | None
+    row: tuple[Any, ...] | None
+
+
+@dataclass(frozen=True)
+class Description:
+    """What the parent has to know about the environments."""
+
+    layout: Layout
+    metadata: dict[str, Any]
+    render_mode: str | None
+    has_true_state: bool
+    true_state_view: Callable[[np.ndarray], Any] | None
+
+    @classmethod
+    def of(cls, environment: gymnasium.Env[Any, Any]) -> Description:
+        """Describe one environment, on behalf of all that its factory makes."""
+        world: Any = environment.unwrapped
+        return cls(
+            layout_of(environment),
+            dict(environment.metadata),
+            environment.render_mode,
+            hasattr(world, "true_state") or hasattr(world, "write_true_state"),
+            getattr(world, "true_state_view", None),
+        )
+
+    def check(self, config: SliceConfig) -> None:
+        """Refuse a configuration that the environments cannot serve."""
+        if config.true_states is not None and not self.has_true_state:
+            raise UnsupportedFeatureError(
+                f"true_states={config.true_states!r} needs environments with a method true_state(); pass None"
+            )
+
+
+def build_environments(factory: Callable[[], gymnasium.Env[Any, Any]], count: int) -> list[gymnasium.Env[Any, Any]]:
+    """Build `count` environments; if one fails, close those that exist."""
+    environments: list[gymnasium.Env[Any, Any]] = []
+    try:
+        for _ in range(count):
+            environments.append(factory())
+            first, latest = environments[0], environments[-1]
+            if (latest.observation_space, latest.action_space) != (first.observation_space, first.action_space):
+                raise ValueError(f"the factory gives environments with different spaces: {first} and {latest}")
+    except BaseException:
+        for environment in environments:
+            environment.close()
+        raise
+    return environments
+
+
+def layout_of(environment: gymnasium.Env[Any, Any]) -> Layout:
+    """The arrays that environments like this one need."""
+    dtype = getattr(environment.unwrapped, "true_state_dtype", None)
+    typed = dtype is not None and hasattr(environment.unwrapped, "write_true_state")
+    return Layout(environment.observation_space, environment.action_space, np.dtype(dtype) if typed else None)
 
 
 @dataclass
@@ -41,7 +165,7 @@ class Failure:
         return EnvironmentFailure(self.env_id, self.during, self.action, self.seed, self.step, self.text)
 
     def original(self) -> Exception | None:
-        """The exception itself, if it survived the journey."""
+        """The exception itself, if it could be unpickled."""
         if self.pickled is None:
             return None
         try:
@@ -53,19 +177,28 @@ class Failure:
 
 @dataclass
 class Outcome:
-    """What a call to a slice yields besides the arrays. Environments are named by their global id."""
+    """What a call to a slice yields besides the arrays. Environments are named by their global id.
+
+    Attributes:
+        infos: (env id, info) of the environments that have something to say.
+        failures: of environments.
+        truths: (env id, true state), where true states are objects and not rows of an array.
+        values: one for each environment, of commands that return something.
+        gathered: infos of all environments as Gymnasium's vector environments give them, from slices that make them so.
+    """
 
     infos: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     truths: list[tuple[int, Any]] = field(default_factory=list)
     values: list[Any] = field(default_factory=list)
+    gathered: dict[str, Any] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        """Whether there is anything to tell."""
+        """Whether there is anything in it."""
         return bool(self.infos or self.failures or self.truths or self.values)
 
     def extend(self, other: Outcome) -> None:
-        """Add what another slice had to tell."""
+        """Add that of another slice."""
         self.infos += other.infos
         self.failures += other.failures
         self.truths += other.truths
@@ -73,7 +206,7 @@ class Outcome:
 
 
 def raise_failure(failures: list[Failure], results: tuple[Any, ...] | None = None) -> NoReturn:
-    """Raise the first failure as its original exception, caused by an `EnvironmentFailure` that tells the rest."""
+    """Raise the first failure as its original exception, caused by an `EnvironmentFailure` with the details."""
     cause = failures[0].error()
     cause.results = results
     cause.others = tuple(failure.error() for failure in failures[1:])

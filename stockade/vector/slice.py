@@ -1,26 +1,26 @@
 """A slice of environments in one process: actions -> step, autoreset -> rows of arrays; infos and failures returned.
 
-This is the only place where environments are stepped, for every backend: `serial` holds one slice of all environments,
-the process backends hold one in each worker.
+This is the only place where Gymnasium environments are stepped, for every backend: `serial` holds one slice of all
+environments, the backends with workers hold one in each. Commands are method calls: what differs by environment comes
+first (one entry per environment of the slice), then what is the same for all.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from stockade.vector.description import Inheritance, SliceConfig
-from stockade.vector.errors import NonFiniteError, UnsupportedFeatureError
-from stockade.vector.layout import Buffers, RowReader, check_shape, copied, leaves, row_writer
-from stockade.vector.outcome import Failure, Outcome
+from stockade.errors import NonFiniteError, UnsupportedFeatureError
+from stockade.vector.outcome import Failure, Inheritance, Outcome, Saved, SliceConfig
+from stockade.vector.spaces import Buffers, RowReader, Tree, copied, leaves, row_writer
 
 RUNNING, RESET_OWED, LOST, FAILED = range(4)
-"""State of one environment. LOST: its episode went down with an earlier worker and must be reported as truncated."""
+"""State of one environment. LOST: its episode was lost with an earlier worker and must be reported as truncated."""
 
 
 class EnvSlice:
@@ -55,6 +55,7 @@ class EnvSlice:
         if inheritance is not None:
             self._state = [RESET_OWED if owed else LOST for owed in inheritance.owed]
             self._next_seed = list(inheritance.seeds)
+            buffers.put_results(slice(None), inheritance.results)
         self._space = environments[0].observation_space
         self._step = [environment.step for environment in environments]
         self._write = row_writer(self._space, buffers.observations)
@@ -76,8 +77,8 @@ class EnvSlice:
 
     # Stepping
 
-    def step(self, actions: Iterable[Any]) -> Outcome:
-        """Advance every environment by one action."""
+    def step(self, actions: Tree) -> Outcome:
+        """Advance every environment by its row of the actions."""
         outcome = self._outcome()
         infos, first, advance = outcome.infos, self.first, self._advance
         self._clock += 1
@@ -85,14 +86,13 @@ class EnvSlice:
         self._truncated.fill(False)
         if self._ages:
             self.buffers.age[self.buffers.age >= 0] += 1
-        for i, action in enumerate(actions):
+        for i, action in enumerate(self.action_reader.all(actions)):
             try:
                 info = advance(i, action)
+                if info:
+                    infos.append((first + i, _checked_info(info)))
             except Exception as exception:
                 self._fail(i, exception, "step", action, outcome)
-                continue
-            if info:
-                infos.append((first + i, info))
         if self.config.check_finite:
             self._check_all_finite(outcome)
         self._hand_over_truths(outcome)
@@ -109,12 +109,18 @@ class EnvSlice:
             info = self._advance(i, action)
             if self.config.check_finite:
                 self._check_finite(i)
+            if info:
+                outcome.infos.append((self.first + i, _checked_info(info)))
         except Exception as exception:
             self._fail(i, exception, "step", action, outcome)
-        else:
-            if info:
-                outcome.infos.append((self.first + i, info))
         self._hand_over_truths(outcome)
+        return outcome
+
+    def step_some(self, places: Sequence[int], actions: Any) -> Outcome:
+        """Advance the environments `places` of this slice, one action for each in this order."""
+        outcome = Outcome()
+        for k, place in enumerate(places):
+            outcome.extend(self.step_one(place, self.action_reader.one(actions, k)))
         return outcome
 
     def _outcome(self) -> Outcome:
@@ -170,30 +176,26 @@ class EnvSlice:
 
     # Resetting
 
-    def reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None, mask: Sequence[bool]) -> Outcome:
-        """Reset the environments of the mask."""
+    def reset(self, seeds: np.ndarray, given: np.ndarray, mask: np.ndarray, options: dict[str, Any] | None) -> Outcome:
+        """Reset the environments of the mask; `seeds` count where they were given."""
+        places = np.flatnonzero(mask).tolist()
+        return self.reset_some(places, [int(seeds[i]) if given[i] else None for i in places], options)
+
+    def reset_some(self, places: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> Outcome:
+        """Reset the environments `places` of this slice."""
         outcome = Outcome()
-        for i, (seed, chosen) in enumerate(zip(seeds, mask, strict=True)):
-            if not chosen:
-                continue
+        for i, seed in zip(places, seeds, strict=True):
             self._rewards[i], self._terminated[i], self._truncated[i] = 0.0, False, False
             try:
                 info = self._reset(i, seed, options)
                 if self.config.check_finite:
                     self._check_finite(i)
+                if info:
+                    outcome.infos.append((self.first + i, _checked_info(info)))
             except Exception as exception:
                 self._fail(i, exception, "reset", None, outcome)
-                continue
-            if info:
-                outcome.infos.append((self.first + i, info))
         self._hand_over_truths(outcome)
         return outcome
-
-    def reset_one(self, i: int, seed: int | None, options: dict[str, Any] | None) -> Outcome:
-        """Reset environment i of this slice alone."""
-        mask = [False] * len(self.environments)
-        mask[i] = True
-        return self.reset([seed] * len(mask), options, mask)
 
     def _reset(self, i: int, seed: int | None, options: dict[str, Any] | None) -> dict[str, Any]:
         """Reset one environment and write its observation. Autoreset passes neither seed nor options."""
@@ -207,14 +209,11 @@ class EnvSlice:
             observation, info = environment.reset(seed=seed, options=options)
         if seed is not None:
             self.seeds[i] = seed
-        check_shape(self._space, observation)
         self._write(i, observation)
         self._began[i] = self._clock
         self._state[i] = RUNNING
-        if self._refresh_every:
+        if self._refresh_every or self._lives_in_buffer:
             self._refresh_truth(i)
-        elif self._lives_in_buffer:
-            self.buffers.age[i] = 0
         return info
 
     # True states
@@ -232,8 +231,8 @@ class EnvSlice:
     def _refresh_truth(self, i: int) -> None:
         world: Any = self.environments[i].unwrapped
         if self._records is None:
-            self._truths.append((self.first + i, _true_state_of(world)))
-        else:
+            self._truths.append((self.first + i, _method(world, "true_state")()))
+        elif not self._lives_in_buffer:
             world.write_true_state(self._records[i])
         self.buffers.age[i] = 0
 
@@ -266,7 +265,7 @@ class EnvSlice:
                 self._fail(i, exception, name, None, outcome, broken=False)
         return outcome
 
-    def set_attr(self, name: str, values: Sequence[Any]) -> Outcome:
+    def set_attr(self, values: Sequence[Any], name: str) -> Outcome:
         """Set an attribute of every environment."""
         outcome = Outcome()
         for i, (environment, value) in enumerate(zip(self.environments, values, strict=True)):
@@ -276,7 +275,7 @@ class EnvSlice:
                 self._fail(i, exception, f"set_attr({name!r})", None, outcome, broken=False)
         return outcome
 
-    def apply(self, function: Callable[[Any], Any], chosen: Sequence[bool]) -> Outcome:
+    def apply(self, chosen: Sequence[bool], function: Callable[[Any], Any]) -> Outcome:
         """The function's value for each of the chosen environments, None for the others."""
         outcome = Outcome()
         for i, (environment, wanted) in enumerate(zip(self.environments, chosen, strict=True)):
@@ -289,27 +288,48 @@ class EnvSlice:
             outcome.values.append(value)
         return outcome
 
-    def snapshot(self) -> Outcome:
-        """The state of every environment: (its own snapshot, steps, state of autoreset, seed)."""
-        outcome = Outcome()
-        for i, environment in enumerate(self.environments):
+    def snapshot(self, chosen: Sequence[bool]) -> Outcome:
+        """The chosen environments as they are now (`Saved`), None for the others."""
+        outcome = Outcome(values=[None] * len(self.environments))
+        for i in np.flatnonzero(chosen).tolist():
             try:
-                state = _method(environment.unwrapped, "snapshot")()
-                outcome.values.append((state, self._clock - self._began[i], self._state[i], self.seeds[i]))
+                state = _method(self.environments[i].unwrapped, "snapshot")()
+                steps = self._clock - self._began[i]
+                outcome.values[i] = Saved(state, steps, self._state[i], self.seeds[i], self.buffers.row(i))
             except Exception as exception:
                 self._fail(i, exception, "snapshot", None, outcome, broken=False)
         return outcome
 
-    def restore(self, states: Sequence[tuple[Any, int, int, int | None]]) -> Outcome:
-        """Bring every environment back to a state that `snapshot` gave."""
+    def restore(self, entries: Sequence[Saved | None], seeds: Sequence[int | None]) -> Outcome:
+        """Bring environments back to what `snapshot` gave, with new chance where there is a seed; None leaves one."""
         outcome = Outcome()
-        for i, (state, steps, autoreset, seed) in enumerate(states):
+        for i, (saved, seed) in enumerate(zip(entries, seeds, strict=True)):
             try:
-                _method(self.environments[i].unwrapped, "restore")(state)
-                self._began[i], self._state[i], self.seeds[i] = self._clock - steps, autoreset, seed
+                if saved is not None:
+                    self._restore(i, saved, seed)
             except Exception as exception:
-                self._fail(i, exception, "restore", None, outcome, broken=True)
+                self._fail(i, exception, "restore", None, outcome, broken=False)
+        self._hand_over_truths(outcome)
         return outcome
+
+    def _restore(self, i: int, saved: Saved, seed: int | None) -> None:
+        world = self.environments[i].unwrapped
+        restore = _method(world, "restore")
+        if saved.row is not None:
+            self.buffers.put_results(i, saved.row)  # first: the world itself may live in the row
+        observation = restore(saved.state) if seed is None else restore(saved.state, seed=seed)
+        if saved.row is None:
+            if observation is None:
+                raise UnsupportedFeatureError(
+                    f"{type(world).__name__}.restore() returns no observation, so only snapshots of a vector "
+                    f"environment can be restored, not those of a single one"
+                )
+            self._write(i, observation)
+            self._rewards[i], self._terminated[i], self._truncated[i] = 0.0, False, False
+        self._began[i], self._state[i], self.seeds[i] = self._clock - saved.steps, saved.autoreset, saved.seed
+        self._next_seed[i] = None
+        if self._lives_in_buffer or self._refresh_every == 1 or (saved.row is None and self.config.true_states):
+            self._refresh_truth(i)
 
     def close(self) -> Outcome:
         """Close every environment."""
@@ -335,7 +355,7 @@ class EnvSlice:
         outcome.failures.append(Failure.of(exception, self.first + i, during, action, self.seeds[i], steps))
 
     def _check_all_finite(self, outcome: Outcome) -> None:
-        """One look at all rows; only if something seems wrong, a look at each.
+        """One check of all rows together; only if something is wrong, a check of each.
 
         A sum of squares is finite only if all numbers are, and several times cheaper than asking each.
         """
@@ -363,9 +383,10 @@ def _method(world: Any, name: str) -> Callable[..., Any]:
     method = getattr(world, name, None)
     if method is None:
         raise UnsupportedFeatureError(f"{type(world).__name__} has no method {name}()")
-    found: Callable[..., Any] = method
-    return found
+    return method
 
 
-def _true_state_of(world: Any) -> Any:
-    return _method(world, "true_state")()
+def _checked_info(info: Any) -> dict[str, Any]:
+    if not isinstance(info, dict):
+        raise TypeError(f"an info must be a dictionary, not a {type(info).__name__}: {info!r}")
+    return info

@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from stockade.vector.spaces import copied
 
+
+@dataclass(frozen=True, eq=False)
 class TrueStates:
     """The true states of n environments and how old each is.
 
-    Fields read as arrays with n rows: `envs.true_state().red_access` is (n, 13).
+    Fields read as arrays with n rows: `envs.true_state().red_access` is (n, 13). For the built-in world all attributes
+    and methods of `stockade.cage2.TrueState` are there.
 
     Attributes:
         states: structured array (n,), or a sequence of the n objects that the environments' `true_state()` gave.
         age: (n,) int32, steps since each was refreshed, 0 for the present one, -1 for one that was never fetched.
+        named: the same as an object with named arrays, if the environments have one.
+        view: makes such an object of an array of states, or of a single one.
     """
 
-    def __init__(
-        self,
-        states: np.ndarray | Sequence[Any],
-        age: np.ndarray,
-        view: Callable[[np.ndarray], Any] | None = None,
-    ) -> None:
-        self.states = states
-        self.age = age
-        self._view = view(states) if view is not None and isinstance(states, np.ndarray) else None
+    states: np.ndarray | Sequence[Any]
+    age: np.ndarray
+    named: Any = None
+    view: Callable[[np.ndarray], Any] | None = None
+
+    def copy(self) -> TrueStates:
+        """The same, to be kept and changed: on `native` the original follows the worlds as they are stepped."""
+        named = None if self.named is None else self.named.copy()
+        return TrueStates(copied(self.states), self.age.copy(), named, self.view)
 
     def __len__(self) -> int:
         """Number of environments."""
@@ -34,19 +41,19 @@ class TrueStates:
 
     def __getitem__(self, i: int) -> Any:
         """The true state of environment i."""
+        if self.view is not None and isinstance(self.states, np.ndarray):
+            return self.view(self.states[i, ...])
         return self.states[i]
 
     def __getattr__(self, name: str) -> Any:
         """A field, for all environments."""
         if name.startswith("__"):
             raise AttributeError(name)
-        states = self.__dict__.get("states", ())
-        view = self.__dict__.get("_view")
-        if view is not None:
-            return getattr(view, name)
-        if isinstance(states, np.ndarray):
-            names = states.dtype.names or ()
+        if self.named is not None:
+            return getattr(self.named, name)
+        if isinstance(self.states, np.ndarray):
+            names = self.states.dtype.names or ()
             if name in names:
-                return states[name]
+                return self.states[name]
             raise AttributeError(f"true states have no field {name!r}, but {', '.join(names)}")
-        return np.stack([getattr(state, name) for state in states])
+        return np.stack([getattr(state, name) for state in self.states])

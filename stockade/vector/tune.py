@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium
 
 from stockade.cores import available_cores
-from stockade.vector.async_pool import AsyncPoolVectorEnv
+from stockade.vector.asynchronous import AsyncVectorEnv
 from stockade.vector.base import BaseVectorEnv
-from stockade.vector.make import make_vector
+from stockade.vector.make import LOCAL_BACKENDS, make_vector
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def autotune(
     factory: Callable[[], gymnasium.Env[Any, Any]],
     n_envs: int = 64,
     *,
-    backends: Sequence[str] = ("serial", "pipes", "shared_memory", "async"),
+    backends: Sequence[str] = LOCAL_BACKENDS,
     workers: Sequence[int] | None = None,
     seconds: float = 1.0,
     **options: Any,
@@ -96,14 +96,15 @@ def autotune(
             plans += [(backend, count, size) for count in counts for size in sizes]
     trials = []
     for backend, count, size in plans:
-        with make_vector(backend, factory, n_envs, workers=count, batch_size=size, **options) as envs:
-            trials.append(Trial(backend, count, size, steps_per_second(envs, seconds)))
+        trial = Trial(backend, count, size, 0.0)
+        with make_vector(backend, factory, n_envs, **options, **trial.options) as envs:
+            trials.append(replace(trial, steps_per_second=steps_per_second(envs, seconds)))
     return Tuning(n_envs, tuple(sorted(trials, key=lambda trial: -trial.steps_per_second)))
 
 
 def steps_per_second(envs: BaseVectorEnv, seconds: float) -> float:
     """Environment steps a second, with recv and send where there are such, after a warm-up of a tenth of the time."""
-    if isinstance(envs, AsyncPoolVectorEnv):
+    if isinstance(envs, AsyncVectorEnv):
         return _measure_async(envs, seconds)
     actions = envs.action_space.sample()
     envs.reset(seed=0)
@@ -112,7 +113,7 @@ def steps_per_second(envs: BaseVectorEnv, seconds: float) -> float:
     return count * envs.num_envs / elapsed
 
 
-def _measure_async(envs: AsyncPoolVectorEnv, seconds: float) -> float:
+def _measure_async(envs: AsyncVectorEnv, seconds: float) -> float:
     single = envs.action_space.sample()
     steps = 0
 

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 
 from stockade.cage2.actions import ACTION_MASK
-from stockade.cage2.vector import NativeVectorEnv
 from stockade.cores import available_cores
 from stockade.learn.policy import Policy, Workspace
 from stockade.learn.ppo import PPO
+from stockade.vector.native import NativeVectorEnv
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.strict import Played, StrictVectorEnv
 from stockade.workflow.units import Ranking, Units, as_ranking

@@ -13,22 +13,20 @@ import multiprocessing
 import os
 import queue
 import signal
-import sys
 import threading
 import time
 import traceback
-import types
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
 import cloudpickle
 
 from stockade.errors import WorkError
-from stockade.vector.machine import die_with, single_threaded_children, use_one_thread
+from stockade.vector.local.machine import die_with, use_one_thread
+from stockade.vector.local.process import describe_exit, ready_to_start
 from stockade.workflow.records import Saved, Task, UpdateRow, WorkflowResult
 
 MAX_RESTARTS = 2
@@ -227,8 +225,7 @@ class _Worker:
             target=_work, args=(theirs, train, os.getpid()), name=f"stockade-workflow-{index}", daemon=True
         )
         try:
-            with single_threaded_children(), _without_main():
-                _preload(modules)
+            with ready_to_start("forkserver", modules):
                 self.process.start()
         except BaseException:
             self.connection.close()
@@ -316,7 +313,7 @@ class ProcessEngine:
     def _bury(self, worker: _Worker) -> None:
         """A worker is gone: hand its task out again, or give it up."""
         worker.process.join(_END_SECONDS)
-        manner, task = _manner(worker.process.exitcode), worker.task
+        manner, task = describe_exit(worker.process.exitcode), worker.task
         self._workers.remove(worker)
         worker.end()
         if task is not None and (again := self._flights.lose(task.number, manner)) is not None:
@@ -345,30 +342,3 @@ def _work(connection: Connection, pickled: bytes, parent: int) -> None:
             except Exception:
                 event = failure(task.number, traceback.format_exc())
             connection.send(event)
-
-
-@contextlib.contextmanager
-def _without_main() -> Iterator[None]:
-    """Keep `multiprocessing` from importing the user's script again in each worker, which has no need of it."""
-    script = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = script
-
-
-def _preload(modules: tuple[str, ...]) -> None:
-    """Let the fork server import once what all workers need; heeded until it runs, which is from the first one on."""
-    server: Any = forkserver
-    known = getattr(server._forkserver, "_preload_modules", [])
-    server.set_forkserver_preload(list(dict.fromkeys([*known, *modules])))
-
-
-def _manner(code: int | None) -> str:
-    """How a process ended, for people."""
-    if code is None or code >= 0:
-        return f"ended by itself with exit code {code}"
-    with contextlib.suppress(ValueError):
-        return f"was ended by {signal.Signals(-code).name}"
-    return f"was ended by signal {-code}"

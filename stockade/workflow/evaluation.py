@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 
-from stockade.cage2.vector import NativeVectorEnv
 from stockade.files import JsonFile, json_output
 from stockade.learn.agents import Agent
 from stockade.learn.evaluate import SEEDS_PER_CELL, EvaluateConfig
@@ -17,6 +16,7 @@ from stockade.learn.leaderboard import CELLS
 from stockade.learn.players import Player
 from stockade.learn.results import EvaluateResult, Section
 from stockade.text import Table, fixed
+from stockade.vector.native import NativeVectorEnv
 from stockade.workflow.compliance import COMPLIES, VIOLATES, judge, ranks
 from stockade.workflow.config import RewardProtocol
 from stockade.workflow.orders import Order, describe

@@ -15,8 +15,8 @@ import numpy as np
 
 from stockade.cage2.actions import ACTION_KIND, FIRST_DECOY, N_ACTIONS, REMOVE, RESTORE, SLEEP
 from stockade.cage2.scenario import FOOTHOLD, HOSTS
-from stockade.cage2.vector import NativeVectorEnv
 from stockade.errors import InputError
+from stockade.vector.native import NativeVectorEnv
 
 Order = tuple[int, ...]
 DistanceKind = Literal["kendall", "spearman"]

@@ -109,14 +109,14 @@ def precedence_effects(
     differ = precedes[:, None, :] != precedes[None, :, :]
     single = differ & (differ.sum(axis=2, keepdims=True) == 1)
     effects = []
-    for p in np.flatnonzero(identified[1:]):
+    for p in np.flatnonzero(identified[1:]).tolist():
         sign = 1 if coefficients[:, p + 1].mean() >= 0 else -1
         better = sign * (precedes[:, p] - 0.5) > 0
         first, second = np.nonzero(single[:, :, p] & better[:, None])
         swapped = (values[:, first] - values[:, second]).mean(axis=1) if len(first) else None
         worth, by_swaps = Estimate.of(sign * coefficients[:, p + 1]), None if swapped is None else Estimate.of(swapped)
-        names, in_best = pairs[p][::sign], bool(better[best].all())
-        effects.append(Effect(*names, worth.value, worth.low, worth.high, len(first), by_swaps, in_best))
+        (before, after), in_best = pairs[p][::sign], bool(better[best].all())
+        effects.append(Effect(before, after, worth.value, worth.low, worth.high, len(first), by_swaps, in_best))
     return Precedences(
         tuple(sorted(effects, key=lambda effect: -effect.effect)),
         1 - squares / total if total > 0 else None,

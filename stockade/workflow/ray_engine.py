@@ -20,8 +20,8 @@ from dataclasses import replace
 from typing import Any
 
 import stockade
-from stockade.vector.channel import from_peer, quickly_pickled, to_worker
-from stockade.vector.ray_cluster import Connection, RayConfig, seconds_until
+from stockade.vector.local.channel import from_peer, quickly_pickled, to_worker
+from stockade.vector.ray.cluster import Connection, RayConfig, seconds_until
 from stockade.workflow.engine import Event, Failed, Flights, Trainer, failure
 from stockade.workflow.records import Task, WorkflowResult
 

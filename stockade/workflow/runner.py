@@ -203,9 +203,7 @@ class Runner:
             again = f"continues after {event.update} updates" if event.update else "begins again"
             self.say(f"training {number} {again}: {event.reason}")
         elif isinstance(event, Failed):
-            event.error.add_note(
-                f"What is finished is kept; continue with: stockade search --resume {self.resume}"
-            )
+            event.error.add_note(f"What is finished is kept; continue with: stockade search --resume {self.resume}")
             raise event.error
         else:
             self._finish(event)

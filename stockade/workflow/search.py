@@ -164,8 +164,8 @@ def _measure(
         curves["orders"] = [*types, "no order", "best order of hosts"]
     return Outcome(
         training.units, matters, orders, returns[:, :-1], sd, episodes[chosen[:-1]], returns[:, -1], moved[:, -1],
-        (POLICY,) * len(orders), curves, _why(training), training.seconds(), total=0 if finalists else len(orders),
-        extra=finer(returns, references - 1, config.goal) if finalists else {},
+        curves, _why(training), training.seconds(), total=0 if finalists else len(orders),
+        policies=(POLICY,) * len(orders), extra=finer(returns, references - 1, config.goal) if finalists else {},
     )  # fmt: skip
 
 

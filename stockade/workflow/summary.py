@@ -48,13 +48,13 @@ class Outcome:
     episodes: np.ndarray
     free_returns: np.ndarray | None = None
     free_sd: np.ndarray | None = None
-    policies: tuple[str, ...] = ()
     curves: dict[str, Any] = field(default_factory=dict)
     ended: str = ""
     seconds: float = 0.0
     compliance: np.ndarray | None = None
     total: int = 0
     extra: dict[str, Any] = field(default_factory=dict)
+    policies: tuple[str, ...] = ()
 
     def labels(self) -> list[str]:
         """The orders for people: only units that matter."""
@@ -115,7 +115,7 @@ def answer(config: SearchConfig, outcome: Outcome) -> Answer:
                 "p_best": p.p_best, "p_equal": p.p_equal, "status": p.status, "measured": p.measured,
                 "episodes": int(outcome.episodes[k]),
                 "by_attacker": {red: asdict(e) for red, e in zip(config.reds, p.by_attacker, strict=True)},
-                "policy": outcome.policies[k], "ranking": outcome.orders[k],
+                "policy": outcome.policies[k] if outcome.policies else None, "ranking": outcome.orders[k],
                 "compliance": 1.0 if outcome.compliance is None else float(outcome.compliance[k]),
             }
             for k, p in _ranked(verdict)

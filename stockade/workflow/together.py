@@ -131,7 +131,7 @@ class TogetherTraining:
 
     # --------------------------------------------------------------------------------------------------------- rounds
     def run(self, should_stop: Callable[[], bool], show: Callable[[TogetherTraining], None]) -> bool:
-        """Train to the end; False if `should_stop` said so before. `show` is called after every iteration and round."""
+        """Train to the end; False if `should_stop` said so before. `show` is called after every iteration."""
         while self.training.episodes + self._largest() <= self.last_goal:
             if should_stop():
                 self.save()
@@ -190,8 +190,8 @@ class TogetherTraining:
         if self._checkpoints is None or self._saved == self.training.learner.iteration:
             return
         arrays, rest = self.training.state()
-        rest |= {"curves": self.curves.to_json(), "goal": self.last_goal, "budget": self.budget, "seconds": self.seconds(),
-                 "plan": self.plan.state()}  # fmt: skip
+        rest |= {"curves": self.curves.to_json(), "goal": self.last_goal, "budget": self.budget,
+                 "seconds": self.seconds(), "plan": self.plan.state()}  # fmt: skip
         checkpoint = Checkpoint({**arrays, "counts": self._counts.copy()}, rest)
         if self._checkpoints.save(self.training.learner.iteration, checkpoint, is_best=False):
             self._saved = self.training.learner.iteration

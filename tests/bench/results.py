@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from stockade.bench.figures import Figure, figure_of
-from stockade.bench.result import Result, Skipped, write_result
+from stockade.bench.result import Figure, Result, Skipped, write_result
 
 STAMP = {
     "cpu": "Abacus 3000",
@@ -20,6 +19,11 @@ STAMP = {
 }
 
 
+def figure(rounds: Iterable[float], unit: str = "steps/s", **tags: Any) -> Figure:
+    """One of a bench."""
+    return Figure(tags, unit, tuple(rounds))
+
+
 def result(bench: str, figures: Iterable[Figure], skipped: tuple[Skipped, ...] = (), **settings: Any) -> Result:
     """A result on a machine that does not exist."""
     return Result(bench, f"stockade bench {bench}", STAMP, settings, 1.5, tuple(figures), skipped)
@@ -27,7 +31,7 @@ def result(bench: str, figures: Iterable[Figure], skipped: tuple[Skipped, ...] =
 
 def one(rounds: Iterable[float], unit: str = "steps/s", bench: str = "throughput") -> dict[str, Result]:
     """Results of one figure."""
-    return {bench: result(bench, [figure_of("pipes", rounds, unit, backend="pipes")])}
+    return {bench: result(bench, [figure(rounds, unit, backend="pipes")])}
 
 
 def write(folder: Path, *results: Result) -> Path:

@@ -1,7 +1,6 @@
 """`stockade bench compare`: noise is not reported, changes are, and whether they are losses depends on the unit."""
 
 import dataclasses
-import json
 import random
 
 import pytest
@@ -11,8 +10,7 @@ from scipy import stats
 
 from stockade import cli
 from stockade.bench.compare import compare, mann_whitney, only_in_one, verdict, warnings
-from stockade.bench.figures import figure_of
-from tests.bench.results import STAMP, one, result, write
+from tests.bench.results import STAMP, figure, one, result, write
 
 NUMBERS = st.floats(1e-3, 1e6)
 ROUNDS = st.lists(NUMBERS, min_size=1, max_size=12)
@@ -21,7 +19,7 @@ UNITS = st.sampled_from(["steps/s", "million steps/s", "s", "ms an iteration", "
 
 
 def verdict_of(before, after, unit="steps/s", at_least=10.0):
-    return verdict(figure_of("x", before, unit), figure_of("x", after, unit), at_least)
+    return verdict(figure(before, unit), figure(after, unit), at_least)
 
 
 @pytest.fixture
@@ -108,10 +106,10 @@ def test_the_p_value_is_that_of_scipy(a, data):
 def test_losses_come_first_and_the_worst_of_them_at_the_top():
     names = ["a", "b", "c", "d", "e"]
     factors = [0.5, 1.0, 0.25, 4.0, 1.0]
-    before = [figure_of(name, [100.0] * 5, "steps/s") for name in names]
-    after = [figure_of(name, [100.0 * factor] * 5, "steps/s") for name, factor in zip(names, factors, strict=True)]
+    before = [figure([100.0] * 5, case=name) for name in names]
+    after = [figure([100.0 * factor] * 5, case=name) for name, factor in zip(names, factors, strict=True)]
     changes = compare({"x": result("x", before)}, {"x": result("x", after)})
-    assert [(c.before.what, c.verdict) for c in changes] == [
+    assert [(c.before.tags["case"], c.verdict) for c in changes] == [
         ("c", "slower"),
         ("a", "slower"),
         ("d", "faster"),
@@ -121,8 +119,8 @@ def test_losses_come_first_and_the_worst_of_them_at_the_top():
 
 
 def test_figures_are_paired_by_their_tags():
-    before = [figure_of("pipes", [1.0], "steps/s", n_envs=20), figure_of("pipes", [9.0], "steps/s", n_envs=200)]
-    after = [figure_of("pipes", [9.0], "steps/s", n_envs=200), figure_of("pipes", [1.0], "steps/s", n_envs=20)]
+    before = [figure([1.0], n_envs=20), figure([9.0], n_envs=200)]
+    after = [figure([9.0], n_envs=200), figure([1.0], n_envs=20)]
     changes = compare({"x": result("x", before)}, {"x": result("x", after)})
     assert [c.verdict for c in changes] == ["same", "same"]
 
@@ -164,7 +162,7 @@ def test_the_exit_code_says_whether_something_became_slower(stockade, tmp_path):
         ("{", "no JSON"),
         ("[]", "no result of a bench"),
         ("{}", "it has no 'figures'"),
-        ('{"figures": [{"what": "x"}]}', "it has no 'value'"),
+        ('{"bench": "x", "figures": [{"unit": "x"}]}', "it has no 'tags'"),
     ],
 )
 def test_a_broken_file_is_named_with_the_reason(stockade, tmp_path, content, reason):
@@ -201,11 +199,3 @@ def test_two_files_of_one_bench_in_a_folder_are_refused(stockade, tmp_path):
     assert code == 2
     assert "again.json" in err
     assert "throughput.json" in err
-
-
-def test_files_of_the_older_format_are_left_out_with_a_warning(stockade, tmp_path):
-    folder = write(tmp_path / "results", *one([1.0]).values())
-    (folder / "old.json").write_text(json.dumps({"bench": "kernel", "stamp": {}, "figures": []}))
-    code, out, _ = stockade(folder, folder)
-    assert code == 0
-    assert "old.json is of an older format" in out

@@ -15,20 +15,19 @@ from hypothesis import strategies as st
 from stockade.bench.bottleneck import BottleneckBench
 from stockade.bench.cli import Bench
 from stockade.bench.command import BenchCommand
-from stockade.bench.figures import Figure, figure_of, ratios
+from stockade.bench.footprint import MemoryBench
 from stockade.bench.kernel import KernelBench
-from stockade.bench.learn import LearnBench
-from stockade.bench.memory import MemoryBench
-from stockade.bench.result import Result, Skipped, read_result, write_result
-from stockade.bench.scaling import ScalingBench
+from stockade.bench.result import Figure, Result, Skipped, find, read_result, read_results, write_result
+from stockade.bench.scaling import ScalingBench, VectorBench
 from stockade.bench.stamp import machine_stamp
 from stockade.bench.startup import StartupBench
 from stockade.bench.stragglers import StragglersBench
-from stockade.bench.throughput import ThroughputBench
-from stockade.bench.train import TrainBench
-from stockade.bench.true_state import TrueStateBench
-from stockade.bench.vector_overhead import VectorBench
+from stockade.bench.throughput import ThroughputBench, TrueStateBench
+from stockade.bench.train import LearnBench, TrainBench
 from stockade.errors import InputError
+from tests.bench.results import figure
+
+ROOT = Path(__file__).parents[2]
 
 BENCHES: tuple[type[BenchCommand], ...] = (
     BottleneckBench,
@@ -45,14 +44,7 @@ BENCHES: tuple[type[BenchCommand], ...] = (
 )
 finite = st.floats(allow_nan=False, allow_infinity=False)
 tags = st.dictionaries(st.text(min_size=1), st.one_of(st.text(), st.integers(), finite), max_size=4)
-# `what`, `rounds` and `unit` may be tags too: the arguments of figure_of are positional
-figures = st.builds(
-    lambda what, rounds, unit, tags: figure_of(what, rounds, unit, **tags),
-    st.text(),
-    st.lists(finite, min_size=1, max_size=5),
-    st.text(),
-    tags,
-)
+figures = st.builds(Figure, tags, st.text(), st.lists(finite, min_size=1, max_size=5).map(tuple))
 results = st.builds(
     Result,
     st.text(),
@@ -66,18 +58,24 @@ results = st.builds(
 
 
 @given(st.lists(finite, min_size=1))
-def test_figure_has_median_and_range(rounds: list[float]) -> None:
-    figure = figure_of("speed", rounds, "steps/s", n_envs=3)
-    assert figure.value == statistics.median(rounds)
-    assert (figure.low, figure.high) == (min(rounds), max(rounds))
-    assert figure.rounds == tuple(rounds)
-    assert figure.tags == {"n_envs": 3}
+def test_the_value_is_the_median(rounds: list[float]) -> None:
+    assert figure(rounds).value == statistics.median(rounds)
 
 
 def test_ratios_compare_what_was_measured_together() -> None:
-    assert ratios([2.0, 9.0], [1.0, 3.0]) == [2.0, 3.0]
+    ratio = figure([2.0, 9.0], backend="a").over(figure([1.0, 3.0], backend="b"), "b")
+    assert (ratio.rounds, ratio.unit, ratio.tags) == ((2.0, 3.0), "times", {"backend": "a", "to": "b"})
     with pytest.raises(ValueError, match="zip"):
-        ratios([1.0], [1.0, 2.0])
+        figure([1.0]).over(figure([1.0, 2.0]), "b")
+
+
+def test_figures_are_found_by_their_tags() -> None:
+    bound, measured = figure([1.0], "s", k=1, kind="bound"), figure([2.0], "s", k=1)
+    both = [bound, measured]
+    assert find(both, "s", k=1) == both
+    assert find(both, k=1, kind=None) == [measured]
+    assert find(both, "s", k=(1, 2), kind="bound") == [bound]
+    assert find(both, "ms", k=1) == find(both, "s", k=2) == []
 
 
 @given(results)
@@ -89,8 +87,8 @@ def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory,
 
 
 def _result(**changes: object) -> Result:
-    figure = figure_of("speed", [1.0, 2.0, 4.0], "steps/s", backend="pipes")
-    result = Result("throughput", "stockade bench throughput", machine_stamp(), {"rounds": 3}, 1.5, (figure,))
+    pipes = figure([1.0, 2.0, 4.0], backend="pipes")
+    result = Result("throughput", "stockade bench throughput", machine_stamp(), {"rounds": 3}, 1.5, (pipes,))
     return dataclasses.replace(result, **changes)
 
 
@@ -98,17 +96,7 @@ def test_the_file_has_the_documented_form(tmp_path: Path) -> None:
     write_result(tmp_path / "a.json", _result(skipped=(Skipped("ray", "not installed"),)))
     content = json.loads((tmp_path / "a.json").read_text())
     assert list(content) == ["bench", "command", "stamp", "settings", "seconds", "figures", "skipped"]
-    assert content["figures"] == [
-        {
-            "what": "speed",
-            "value": 2.0,
-            "unit": "steps/s",
-            "low": 1.0,
-            "high": 4.0,
-            "rounds": [1.0, 2.0, 4.0],
-            "tags": {"backend": "pipes"},
-        }
-    ]
+    assert content["figures"] == [{"tags": {"backend": "pipes"}, "unit": "steps/s", "rounds": [1.0, 2.0, 4.0]}]
     assert content["skipped"] == [{"what": "ray", "why": "not installed"}]
 
 
@@ -117,7 +105,7 @@ def test_figures_that_are_no_numbers_are_never_written(tmp_path: Path) -> None:
     write_result(path, _result())
     before = path.read_bytes()
     with pytest.raises(ValueError, match="broken"):
-        write_result(path, _result(figures=(Figure("broken", math.nan, "s", 0.0, 1.0),)))
+        write_result(path, _result(figures=(figure([math.nan], case="broken"),)))
     assert path.read_bytes() == before
 
 
@@ -133,7 +121,7 @@ def test_figures_that_are_no_numbers_are_never_written(tmp_path: Path) -> None:
         b'{"bench":"a","command":"","stamp":[],"settings":{},"seconds":1,"figures":[],"skipped":[]}',
         b'{"bench":"a","command":"","stamp":{},"settings":{},"seconds":1,"figures":[{"what":"x"}],"skipped":[]}',
         b'{"bench":"a","command":"","stamp":{},"settings":{},"seconds":1,"skipped":[],"figures":'
-        b'[{"what":"x","value":NaN,"unit":"","low":1,"high":1,"rounds":[],"tags":{}}]}',
+        b'[{"unit":"","rounds":[NaN],"tags":{}}]}',
     ],
 )
 def test_what_is_no_result_is_refused(tmp_path: Path, content: bytes) -> None:
@@ -150,10 +138,31 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
         read_result(tmp_path)
 
 
+def test_results_of_version_0_1_0_are_read(tmp_path: Path) -> None:
+    """They named the kernel's figures by sentences, and said of each backend whose it is."""
+    common = {"command": "x", "stamp": {}, "settings": {}, "seconds": 1.0, "skipped": []}
+    entry = {"what": "restore of one world", "value": 2.0, "unit": "s", "low": 1.0, "high": 3.0, "rounds": [1, 2, 3]}
+    path = tmp_path / "old.json"
+    for bench, old, new in (
+        ("kernel", {"part": "snapshot"}, {"case": "restore of one world"}),
+        ("throughput", {"backend": "pipes", "kind": "ours"}, {"backend": "pipes"}),
+        ("stragglers", {"backend": "async", "kind": "bound"}, {"backend": "async", "kind": "bound"}),
+    ):
+        path.write_text(json.dumps({**common, "bench": bench, "figures": [{**entry, "tags": old}]}))
+        assert read_result(path).figures == (Figure(new, "s", (1.0, 2.0, 3.0)),)
+
+
+def test_committed_figures_are_identified_by_unit_and_tags() -> None:
+    results = read_results(ROOT / "benchmarks" / "results")
+    assert len(results) >= 12
+    for result in results.values():
+        keys = [(one.unit, frozenset(one.tags.items())) for one in result.figures]
+        assert len(set(keys)) == len(keys) > 0
+
+
 def test_the_stamp_tells_what_figures_depend_on() -> None:
     stamp = machine_stamp()
     assert stamp["cores"] >= 1
-    assert stamp["physical_cores"] is None or stamp["physical_cores"] >= 1
     assert {"cpu", "memory_gib", "system", "python", "packages", "commit", "date", "load", "cache"} <= set(stamp)
     assert {"stockade", "numpy", "numba", "gymnasium"} <= set(stamp["packages"])
     json.dumps(stamp, allow_nan=False)

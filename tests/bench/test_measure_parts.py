@@ -10,14 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import stockade
+from stockade.bench.backends import open_envs, open_turn
 from stockade.bench.bottleneck import PARTS, idle_seconds, share_out
 from stockade.bench.command import Notes
-from stockade.bench.ours import open_ours
+from stockade.bench.peers import installed
+from stockade.bench.runner import Case, Sample, UnavailableError, in_turns, rate, rate_case
 from stockade.bench.scaling import crossing
 from stockade.bench.stragglers import bounds
 from stockade.bench.timed import STEP_CPU, TRUTH_CPU, timed
-from stockade.bench.turns import Case, UnavailableError, in_turns, installed, rate
-from stockade.bench.worlds import REFERENCE_RESET, REFERENCE_STEP, REFERENCE_TRUTH, ReferenceCost
+from stockade.bench.worlds import BUILT_IN, REFERENCE_RESET, REFERENCE_STEP, REFERENCE_TRUTH, ReferenceCost
+from stockade.make import BACKENDS
 from stockade.vector import SyntheticEnv
 
 seconds = st.floats(0.0, 1e3)
@@ -50,7 +53,7 @@ def test_time_of_each_kind_goes_where_it_belongs() -> None:
 
 def test_a_timed_environment_tells_its_cpu_time() -> None:
     with timed(partial(ReferenceCost, step=0.004, truth=0.002), 4) as (factory, rows):
-        with open_ours("pipes", factory, 4, "twice a step") as turn:
+        with open_turn("pipes", 4, factory, "twice a step") as turn:
             before = rows.sum(axis=0)
             turn()
             used = rows.sum(axis=0) - before
@@ -101,6 +104,23 @@ def test_a_lucky_measurement_is_no_crossing() -> None:
     assert crossing([(10, 0.2), (30, 1.1), (100, 0.5), (300, 2.0)]) == pytest.approx(173.2, rel=0.01)
 
 
+# ------------------------------------------------------------------------------------------------------------- backends
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_our_backends_are_opened_as_users_open_them(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a figure would be of something else: on Ray, make_vec holds the built-in world as compiled batches."""
+    asked: list[tuple[tuple[object, ...], dict[str, object]]] = []
+
+    def make_vec(*arguments: object, **options: object) -> None:
+        asked.append((arguments, options))
+        raise UnavailableError
+
+    monkeypatch.setattr(stockade, "make_vec", make_vec)
+    for factory in (BUILT_IN, ReferenceCost):
+        with pytest.raises(UnavailableError), open_envs(backend, 7, factory):
+            pass
+    assert asked == [((7, backend), {}), ((7, backend), {"env": ReferenceCost})]
+
+
 # --------------------------------------------------------------------------------------------------------------- worlds
 def test_the_synthetic_world_costs_what_the_reference_does() -> None:
     env = ReferenceCost()
@@ -138,7 +158,7 @@ def _cpu(call: object) -> float:
 def test_known_costs_give_known_rates(backend: str, options: dict[str, int]) -> None:
     # Sleeping steps take as long on a busy machine.
     factory = partial(SyntheticEnv, step_seconds=0.02, work="sleep", fixed_length=True)
-    with open_ours(backend, factory, 4, **options) as turn:
+    with open_turn(backend, 4, factory, **options) as turn:
         found = rate(turn, 0.4)
     limit = 50 * (4 if options else 1)
     assert limit / 2 < found < limit * 1.1
@@ -168,21 +188,34 @@ def test_cases_take_turns_and_what_cannot_run_is_told() -> None:
         def __exit__(self, *_: object) -> None:
             order.append("closed")
 
-    def case(name: str, foreign: bool = False) -> Case:
-        return Case(name, partial(Way, name), foreign=foreign)  # type: ignore[arg-type]
+    def case(name: str, foreign: bool = False, why_not: str = "") -> Case:
+        return rate_case({"case": name}, partial(Way, name), 1e-4, why_not=why_not, foreign=foreign)  # type: ignore[arg-type]
 
     notes = Notes("test")
-    group = [case("a"), case("absent"), case("broken", foreign=True), case("b")]
-    (measured,) = in_turns([group], rounds=2, seconds=1e-4, notes=notes)
-    assert [one.case.what for one in measured] == ["a", "b"]
-    assert all(len(one.rates) == 2 and min(one.rates) > 0 for one in measured)
+    group = [case("a"), case("absent"), case("broken", foreign=True), case("refused", why_not="too big"), case("b")]
+    (figures,) = in_turns([group], rounds=2, notes=notes)
+    assert [one.tags["case"] for one in figures] == ["a", "b"]
+    assert figures == notes.figures
+    assert all(len(one.rounds) == 2 and min(one.rounds) > 0 for one in figures)
     assert order == ["a", "closed", "absent", "broken", "b", "closed", "a", "closed", "b", "closed"]
-    assert [(skip.what, skip.why) for skip in notes.skipped] == [
+    assert {(skip.what, skip.why) for skip in notes.skipped} == {
+        ("refused", "too big"),
         ("absent", "not here: get one"),
         ("broken", "it failed with RuntimeError: their fault"),
-    ]
+    }
     with pytest.raises(RuntimeError, match="their fault"):  # ours must not be hushed up
-        list(in_turns([[case("broken")]], rounds=1, seconds=1e-4, notes=notes))
+        list(in_turns([[case("broken")]], rounds=1, notes=notes))
+
+
+def test_samples_of_a_round_become_figures_with_their_own_tags() -> None:
+    values = iter([1.0, 2.0])
+
+    def both() -> list[Sample]:
+        value = next(values)
+        return [Sample("s", value, {"part": "start"}), Sample("s", 10 * value, {"part": "close"})]
+
+    (figures,) = in_turns([[Case({"backend": "pipes"}, both)]], rounds=2, notes=Notes())
+    assert [(one.tags["part"], one.rounds) for one in figures] == [("start", (1.0, 2.0)), ("close", (10.0, 20.0))]
 
 
 def test_a_folder_is_no_package(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from stockade import cli
 from stockade.bench import all_benches
-from stockade.bench.all_benches import AllBenches, Planned, run_bench
+from stockade.bench.all_benches import AllBenches, run_bench
 
 LEAVES_A_PROCESS = """
 import subprocess, sys
@@ -65,7 +65,7 @@ def test_helpers_that_end_a_moment_later_are_no_problem():
     assert run_bench("slow", python(late), 60).problem is None
 
 
-def test_a_terminated_run_ends_the_bench_under_way(tmp_path):
+def test_a_terminated_run_ends_the_bench_in_flight(tmp_path):
     note = tmp_path / "pid"
     bench = python(LEAVES_A_PROCESS + "import time; time.sleep(600)", note)
     script = f"""
@@ -91,7 +91,8 @@ def three(monkeypatch):
         ran.append(command)
         return all_benches.Outcome(name, 1.0, "exit code 1" if name == "b" else None)
 
-    monkeypatch.setattr(all_benches, "PLAN", (Planned("a"), Planned("b", ("--rounds", "9")), Planned("c", quick=None)))
+    monkeypatch.setattr(all_benches, "PLAN", {"a": (), "b": ("--rounds", "9"), "c": ()})
+    monkeypatch.setattr(all_benches, "NOT_QUICK", ("c",))
     monkeypatch.setattr(all_benches, "run_bench", run)
     return ran
 
@@ -113,10 +114,10 @@ def test_quick_results_do_not_take_the_place_of_full_ones(three, tmp_path, monke
 
 
 def test_every_planned_bench_is_a_command():
-    for bench in all_benches.PLAN:
-        for arguments in (bench.arguments, bench.quick or ()):
+    for name, given in all_benches.PLAN.items():
+        for arguments in (given, ("--quick",)):
             with pytest.raises(SystemExit) as ended:
-                cli.main(["bench", bench.name, *arguments, "--json", "/no/such/folder/x.json"])
+                cli.main(["bench", name, *arguments, "--json", "/no/such/folder/x.json"])
             assert ended.value.code == 2
 
 

@@ -164,7 +164,7 @@ def test_disabled_refuses_to_step_over_the_end_and_changes_nothing():
     envs.reset(options={"reset_mask": np.array([True, False, True])})
     envs.step([0, 0, 0])
     before = envs.snapshot()
-    with pytest.raises(gymnasium.error.ResetNeeded, match=r"environment 1 is over.*reset_mask"):
+    with pytest.raises(gymnasium.error.ResetNeeded, match=r"environments \[1\] need a reset.*reset_mask"):
         envs.step([0, 0, 0])
     assert envs.snapshot() == before
     envs.reset(options={"reset_mask": np.array([False, True, False])})

@@ -6,7 +6,7 @@ import pytest
 from gymnasium.error import ClosedEnvironmentError, ResetNeeded
 
 import stockade
-from stockade.cage2.checks import InvalidActionError
+from stockade.errors import InvalidActionError
 
 MAKERS = {
     "single": lambda **options: stockade.make(**options),

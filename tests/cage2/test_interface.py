@@ -9,7 +9,8 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import SyncVectorEnv
 
 import stockade
-from stockade.cage2 import CAGE2Env, NativeVectorEnv
+from stockade.cage2 import CAGE2Env
+from stockade.vector import NativeVectorEnv
 
 from .play import CHANCES, play, random_actions
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import stockade
-from stockade.cage2 import HOSTS, action_index
+from stockade.cage2 import HOSTS, TrueState, action_index
 
 from .play import CHANCES, REDS, random_actions
 from .traces import load
@@ -27,7 +27,7 @@ COSTS = np.array([1, 10, 10, 10, 1, 1, 1, 10, 0, 1, 1, 1, 1])
 
 
 def arrays_of(truth) -> dict[str, np.ndarray]:
-    return {field.name: getattr(truth, field.name) for field in dataclasses.fields(truth)}
+    return {field.name: getattr(truth, field.name) for field in dataclasses.fields(TrueState)}
 
 
 @pytest.fixture

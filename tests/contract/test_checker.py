@@ -7,7 +7,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from stockade.vector import ContractViolation, SerialVectorEnv, SyntheticEnv, check_vector_env
-from stockade.vector.description import SliceConfig
+from stockade.vector.outcome import SliceConfig
 
 SINGLE = functools.partial(SyntheticEnv, horizon=12, info_size=2)
 
@@ -51,15 +51,19 @@ class NoMasks(Broken):
 
 
 class SameSeedForAll(Broken):
-    def _one_seed_each(self, seed):
-        seeds = super()._one_seed_each(seed)
-        return [seeds[0]] * len(seeds)
+    def _command(self, kind, parts=(), common=()):
+        if kind == "reset":
+            seeds, *rest = parts
+            parts = np.full_like(seeds, seeds[0]), *rest
+        return super()._command(kind, parts, common)
 
 
 class ForgetsSeeds(Broken):
-    def _one_seed_each(self, seed):
-        super()._one_seed_each(seed)
-        return [None] * self.num_envs
+    def _command(self, kind, parts=(), common=()):
+        if kind == "reset":
+            seeds, given, mask = parts
+            parts = seeds, np.zeros_like(given), mask
+        return super()._command(kind, parts, common)
 
 
 class OffByABit(Broken):

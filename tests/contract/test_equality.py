@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 import stockade
 from stockade.vector import SyntheticEnv, make_vector
-from stockade.vector.check_trial import actions_for, plain, rollout
+from stockade.vector.check.trial import actions_for, plain, rollout
 from tests.vector.environments import EverySpace
 
 SINGLE = functools.partial(SyntheticEnv, horizon=10, true_state="typed")

@@ -7,7 +7,9 @@ import sys
 import pytest
 
 from stockade.vector import (
-    BACKENDS,
+    LOCAL_BACKENDS as BACKENDS,
+)
+from stockade.vector import (
     SharedMemoryError,
     SyntheticEnv,
     UnsupportedFeatureError,
@@ -16,7 +18,7 @@ from stockade.vector import (
     WorkerTimeoutError,
     make_vector,
 )
-from stockade.vector import memory as memory_module
+from stockade.vector.local import segment as memory_module
 from tests.vector.environments import AlwaysDifferent, OneFails, TextEnv
 
 PROCESS_BACKENDS = ("pipes", "shared_memory", "async")
@@ -75,11 +77,11 @@ def test_a_factory_that_cannot_be_pickled():
 @pytest.mark.parametrize(
     ("backend", "options", "words"),
     [
-        ("thread", {}, "backend='thread' must be one of serial, pipes"),
+        ("thread", {}, "backend='thread' is unknown; take one of 'serial', 'pipes'"),
         ("serial", {"workers": 3}, "workers=3"),
         ("pipes", {"workers": 0}, "workers=0"),
         ("pipes", {"start_method": "magic"}, "start_method='magic'"),
-        ("pipes", {"batch_size": 1}, "batch_size= is for backend='async'"),
+        ("pipes", {"batch_size": 1}, "batch_size=1 is for backend='async'"),
         ("async", {"batch_size": 9}, "between 1 and n_envs=4"),
         ("serial", {"autoreset_mode": "sometimes"}, "autoreset_mode='sometimes'"),
         ("serial", {"true_states": 0}, "true_states=0"),

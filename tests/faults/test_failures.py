@@ -7,8 +7,9 @@ import gymnasium
 import numpy as np
 import pytest
 
-from stockade.vector import BACKENDS, EnvironmentFailure, Fault, NonFiniteError, SyntheticEnv, make_vector
-from stockade.vector.synthetic import SyntheticFault
+from stockade.vector import LOCAL_BACKENDS as BACKENDS
+from stockade.vector import EnvironmentFailure, Fault, NonFiniteError, SyntheticEnv, make_vector
+from stockade.vector.testing import SyntheticFault
 from tests.vector.environments import AwkwardEnv, FailsInReset
 
 ACTIONS = np.arange(4)

@@ -16,8 +16,8 @@ from gymnasium.utils.env_checker import check_env
 
 import stockade
 from stockade.cage2.actions import UNKNOWN, action_index
-from stockade.cage2.checks import InvalidActionError
 from stockade.cage2.scenario import HOSTS
+from stockade.errors import InvalidActionError
 from stockade.integrations.cyborg import CybORGEnv
 from tests.integrations import stand_in
 

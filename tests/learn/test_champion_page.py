@@ -1,10 +1,9 @@
-"""The champion's page: seeds that are kept apart, verdicts, counts that are right, a page made of what was measured."""
+"""The champion's page: seeds that are kept apart, counts that are right, tables made of what was measured."""
 
 import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,11 +12,11 @@ from hypothesis import strategies as st
 
 import stockade
 from stockade.baselines import make_baseline
-from stockade.cage2.actions import ACTION_NAMES, action_index
+from stockade.cage2.actions import action_index
 from stockade.errors import InputError
 from stockade.learn.config import PPOConfig, TrainConfig
 from stockade.learn.evaluate import SEEDS_PER_CELL, EvaluateConfig
-from stockade.learn.leaderboard import CELLS
+from stockade.learn.leaderboard import PUBLISHED
 from stockade.learn.metrics import read_metrics
 from stockade.learn.presets import CHAMPION
 from stockade.learn.results import TrainResult
@@ -29,13 +28,9 @@ sys.path.insert(0, str(ROOT / "benchmarks"))  # scripts import each other as nei
 
 import champion  # noqa: E402
 import champion_ablate  # noqa: E402
-import champion_page_ablations  # noqa: E402
+import champion_tables  # noqa: E402
 from champion_behaviour import costs, parting, summarise, watch  # noqa: E402
-from champion_evaluate import verdict  # noqa: E402
-from champion_page import make_page  # noqa: E402
-from champion_page_behaviour import WINNER_DECOYS, WINNER_START  # noqa: E402
-from champion_page_results import MISSING, Files  # noqa: E402
-from champion_protocol import ACTIVE, BARS, RESULTS, RULE_SETS, check_test_seeds, winner  # noqa: E402
+from champion_protocol import RESULTS, RULE_SETS, check_test_seeds  # noqa: E402
 
 TINY = TrainConfig(
     red="bline,meander,sleep", horizons="30", rules="both", n_envs=24, total_episodes=1300, action_mask=True,
@@ -99,7 +94,7 @@ def test_default_test_seeds_are_accepted() -> None:
         (["curves", "no-such-run"], "no run 'no-such-run'"),
         (["ablate", "--only", "horoscope"], "no variant has such a name"),
         (["behaviour", "sleep", "--episodes", "1"], "at least 2"),
-        (["page", "--out", "no/such/folder/page.md"], "no folder"),
+        (["tables", "--page", "no/such/folder/page.md"], "no folder"),
     ],
 )
 def test_what_cannot_be_done_is_refused_at_once(
@@ -109,26 +104,7 @@ def test_what_cannot_be_done_is_refused_at_once(
     assert message in capsys.readouterr().err
 
 
-# -------------------------------------------------------------------------------------------------------------- verdict
-def result_of(means: list[float], interval: float) -> dict[str, Any]:
-    cells = [
-        {"red": red, "horizon": horizon, "mean": mean, "interval": interval if red != "sleep" else 0.0}
-        for (red, horizon), mean in zip(CELLS, means, strict=True)
-    ]
-    return {"cells": cells, "active": sum(means[:6]), "active_interval": interval * 6**0.5}
-
-
-def test_verdict_by_hand() -> None:
-    theirs = list(winner("leaderboard").means)
-    assert sum(theirs) == pytest.approx(BARS["leaderboard"].must)
-    better = verdict("leaderboard", result_of([m + 0.5 if m else 0.0 for m in theirs], 0.1))
-    assert better == {"must": "yes", "aim": "yes", "asleep": "yes", "worse": []}
-    close = verdict("leaderboard", result_of([theirs[0] + 0.01, *theirs[1:]], 0.1))
-    assert (close["must"], close["aim"]) == ("within the interval", "no")
-    lost = verdict("leaderboard", result_of([theirs[0] - 0.2, theirs[1] - 0.05, *theirs[2:6], 0.0, -0.1, 0.0], 0.1))
-    assert lost == {"must": "no", "aim": "no", "asleep": "no", "worse": ["bline 30"]}
-
-
+# ----------------------------------------------------------------------------------------------------------- evaluation
 def test_evaluation_is_that_of_the_command(run: Path, results: Path, tmp_path: Path) -> None:
     content = json.loads((results / "champion.json").read_text())
     (entry,) = content["runs"]
@@ -140,7 +116,6 @@ def test_evaluation_is_that_of_the_command(run: Path, results: Path, tmp_path: P
         assert [c["mean"] for c in ours["cells"]] == pytest.approx([c["mean"] for c in expected["cells"]], abs=1e-4)
         assert [c["q05"] for c in ours["cells"]] == pytest.approx([c["q05"] for c in expected["cells"]], abs=1e-4)
         assert ours["total_interval"] == pytest.approx(expected["total_interval"], abs=1e-3)
-        assert ours["active"] == pytest.approx(sum(expected["cells"][k]["mean"] for k in ACTIVE), abs=1e-3)
     last = read_metrics(run / "metrics.csv")[-1]
     assert ours["cost"] == {"episodes": int(last["episodes"]), "steps": int(last["steps"]),
                              "minutes": round(last["seconds"] / 60, 2)}  # fmt: skip
@@ -149,7 +124,7 @@ def test_evaluation_is_that_of_the_command(run: Path, results: Path, tmp_path: P
 def test_seeds_of_the_reference_are_played_again(run: Path, tmp_path: Path) -> None:
     """What ours plays with the reference's chance stands for the reference; two altered returns are found."""
     path, out = tmp_path / "champion-cyborg-current.json", tmp_path / "replayed.json"
-    EvaluateConfig(str(run), 4, seed=600_000_000, chance="cyborg", greedy=True, json=path).run()
+    Evaluate(EvaluateConfig(str(run), 4, seed=600_000_000, chance="cyborg"), path).run()
     content = {**json.loads(path.read_text()), "simulator": "cyborg"}
     content["cells"][0]["returns"][1] -= 0.1
     content["cells"][5]["returns"][2] -= 1.0
@@ -205,21 +180,19 @@ def test_ablations_go_on_where_they_stopped(tmp_path: Path, monkeypatch: pytest.
     entries = json.loads(out.read_text())["entries"]
     assert len(entries) == 2 * (3 + 1)  # the whole recipe is played in three ways
 
-    monkeypatch.setattr(champion_page_ablations, "CHAMPION", TINY)
-    nothing = Files(None, None, None, None, None, dict.fromkeys(RULE_SETS))
-    page = make_page(replace(nothing, ablations={"entries": entries}))
-    row = next(line for line in page.splitlines() if line.startswith("| no memory"))
+    monkeypatch.setattr(champion_tables, "CHAMPION", TINY)
+    (tmp_path / "champion-ablations.json").write_text(out.read_text())
+    row = next(row for row in champion_tables.ablations(tmp_path).rows if str(row[0]).startswith("no memory"))
     sums = {
         name: [sum(c["mean"] for c in e["rules"]["current"]["cells"])
                for e in entries if (e["variant"], e["play"]) == (name, "")]
         for name in ("whole recipe", "no memory: the 52 bits only")
     }  # fmt: skip
     change = np.mean(sums["no memory: the 52 bits only"]) - np.mean(sums["whole recipe"])
-    assert row.split("|")[5].strip() == f"{change:+.2f}"
+    assert row[4] == f"{change:+.2f}"
 
-    monkeypatch.setattr(champion_page_ablations, "CHAMPION", replace(TINY, n_envs=48))
-    page = make_page(replace(nothing, ablations={"entries": entries}))
-    assert "Left out: 8 results of another recipe" in page
+    monkeypatch.setattr(champion_tables, "CHAMPION", replace(TINY, n_envs=48))
+    assert champion_tables.ablations(tmp_path).rows == []  # results of another recipe are not shown
     monkeypatch.setattr(champion_ablate, "CHAMPION", replace(TINY, n_envs=48))
     assert champion.main([*common, "--seeds", "0", "--only", "whole"]) == 0
     assert len(trained) == 5
@@ -293,57 +266,35 @@ def test_parting_of_two_scripts() -> None:
     assert found["noise"] == [0.0, 0.0]
 
 
-def test_the_winners_decoys_are_decoys_of_one_host_each() -> None:
-    for order in WINNER_DECOYS:
-        assert all(ACTION_NAMES[action].startswith("Decoy") for action in order)
-        assert len({ACTION_NAMES[action].split()[1] for action in order}) == 1
-    assert [ACTION_NAMES[a] for a in WINNER_START] == [
-        "DecoyFemitter User2", "DecoyTomcat User2", "DecoyHarakaSMPT Enterprise0"]  # fmt: skip
-
-
 # ----------------------------------------------------------------------------------------------------------------- page
-def test_page_says_what_is_missing(tmp_path: Path) -> None:
-    page = make_page(Files.read(tmp_path))
-    for command in ("evaluate champion RUN...", "curves RUN...", "ablate", "behaviour"):
-        assert f"{MISSING}: run `python benchmarks/champion.py {command}`." in page
-    for rules in RULE_SETS:
-        assert f"--simulator cyborg --episodes 100 --rules {rules}" in page
-    assert f"| `--learning-rate` | {CHAMPION.ppo.learning_rate:g} |" in page
-
-
-def test_page_is_made_of_the_results(run: Path, results: Path, tmp_path: Path) -> None:
-    for path in results.glob("*.json"):
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    reference = tmp_path / "champion-cyborg-current.json"
-    EvaluateConfig(str(run), 5, seed=600_000_000, chance="cyborg", greedy=True, json=reference).run()
-    content = {**json.loads(reference.read_text()), "simulator": "cyborg"}
-    content["cells"][0]["mean"] -= 1000
-    reference.write_text(json.dumps(content))
-    out = tmp_path / "page.md"
-    assert champion.main(["page", "--results", str(tmp_path), "--out", str(out)]) == 0
-    page = out.read_text()
-    evaluation = json.loads((tmp_path / "champion.json").read_text())["runs"][0]
-    for rules in RULE_SETS:
-        total = evaluation["rules"][rules]
-        assert f"- rules `{rules}`: **{total['total']:.2f} ± {total['total_interval']:.2f}**" in page
-    episodes = evaluation["rules"]["current"]["cost"]["episodes"]
-    assert f"| trained with seed 0 | `current` | 0 | the whole run | {episodes:,} |" in page
-    compared = [line for line in page.splitlines() if line.startswith("| B_line 30 |") and "±" in line]
-    assert len(compared) == 1
-    assert compared[0].endswith("| no |")
-    assert all(len(line) <= 120 for line in page.splitlines() if not line.startswith(("|", "`", "$", MISSING, "<!--"))
-               and "  " not in line.strip())  # fmt: skip
-
-
-def test_the_page_in_the_docs_is_the_one_of_the_results() -> None:
+def test_the_tables_of_the_page_are_those_of_the_results() -> None:
     page = ROOT / "docs" / "champion.md"
-    assert page.read_text() == make_page(Files.read(RESULTS)), "run: python benchmarks/champion.py page"
+    assert page.read_text() == champion_tables.filled(page, RESULTS), "run: python benchmarks/champion.py tables"
+    assert all(f"<!-- champion:{name}:begin -->" in page.read_text() for name in champion_tables.TABLES)
+
+
+def test_a_decoy_that_fails_counts_as_a_wait(tmp_path: Path) -> None:
+    names = ["DecoyTomcat User1", "DecoyTomcat User1", "Restore User1"]  # the second of each three fails
+    found = {red: summarise(watch(Scripted(names), red, "current", 4, 30, seed=5)) for red in ("bline", "meander")}
+    worlds = [{"red": red, "rules": rules, **found[red]} for red in found for rules in RULE_SETS]
+    (tmp_path / "champion-behaviour.json").write_text(json.dumps({"worlds": worlds}))
+    rows = {str(row[0]): row[1:] for row in champion_tables.actions(tmp_path).rows}
+    assert rows["decoy that is placed"] == rows["decoy that fails: a wait"] == ["10.0"] * 4
+
+
+def test_a_result_that_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- champion:cost:begin -->\n<!-- champion:cost:end -->\n")
+    assert champion.main(["tables", "--page", str(page), "--results", str(tmp_path)]) == 2
+    assert "champion.json is not there" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("rules", RULE_SETS)
-def test_the_readme_tells_the_totals_that_were_measured(rules: str) -> None:
+def test_readme_and_page_tell_the_totals_that_were_measured(rules: str) -> None:
     runs = json.loads((RESULTS / "champion.json").read_text())["runs"]
     measured = next(run for run in runs if run["shipped"])["rules"][rules]
-    readme = (ROOT / "README.md").read_text()
-    assert f"{measured['total']:.2f}" in readme
-    assert f"{winner(rules).total:.2f}" in readme
+    winner = next(row for row in PUBLISHED if row.name == "CardiffUni, replayed" and row.rules == rules)
+    for page in (ROOT / "README.md", ROOT / "docs" / "champion.md"):
+        text = page.read_text()
+        assert f"{measured['total']:.2f}" in text
+        assert f"{winner.total:.2f}" in text

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stockade.learn.kernels import GOING_ON, STATS, TERMINATED, TRUNCATED, estimate_advantages, loss_head, sample
+from stockade.learn.kernels import RUNNING, STATS, TERMINATED, TRUNCATED, estimate_advantages, loss_head, sample
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -48,7 +48,7 @@ def slow_advantage(
     for k in range(t, len(rewards)):
         no_future = ended[k] == TERMINATED or (horizon_is_end and ended[k] == TRUNCATED)
         total += weight * (rewards[k] + (0.0 if no_future else gamma * values[k + 1]) - values[k])
-        if ended[k] != GOING_ON:
+        if ended[k] != RUNNING:
             break
         weight *= gamma * lam
     return total
@@ -62,7 +62,7 @@ def test_advantages_are_those_of_the_definition(
 ) -> None:
     chance = np.random.default_rng(seed)
     rewards, values = chance.standard_normal((steps, n)), chance.standard_normal((steps + 1, n))
-    ended = chance.choice([GOING_ON, GOING_ON, TRUNCATED, TERMINATED], (steps, n)).astype(np.uint8)
+    ended = chance.choice([RUNNING, RUNNING, TRUNCATED, TERMINATED], (steps, n)).astype(np.uint8)
     out = np.empty((steps, n), np.float32)
     single = np.float32
     estimate_advantages(
@@ -81,7 +81,7 @@ def test_a_truncated_episode_goes_on_with_the_value_of_its_last_observation() ->
     out = np.empty((2, 1), np.float32)
     for kind, horizon_is_end, wanted in ((TRUNCATED, False, 1 + 0.5 * 7 - 3), (TRUNCATED, True, 1 - 3),
                                          (TERMINATED, False, 1 - 3)):  # fmt: skip
-        ended = np.array([[kind], [GOING_ON]], np.uint8)
+        ended = np.array([[kind], [RUNNING]], np.uint8)
         estimate_advantages(rewards, values, ended, np.float32(0.5), np.float32(0.9), horizon_is_end, out)
         assert out[0, 0] == wanted
 

@@ -8,8 +8,8 @@ from gymnasium.error import AlreadyPendingCallError, NoAsyncCallError
 
 import stockade
 from stockade.vector import SyntheticEnv, make_vector
-from stockade.vector.check_trial import plain
-from stockade.vector.synthetic import SyntheticFault
+from stockade.vector.check.trial import plain
+from stockade.vector.testing import SyntheticFault
 from tests.ray.conftest import wait_until
 from tests.vector.environments import EverySpace
 
@@ -122,9 +122,9 @@ def test_wrong_use_is_told_and_reset_begins_again():
         *_, infos = envs.recv()
         mine = infos["env_id"]
         other = [i for i in range(4) if i not in mine][:1]
-        with pytest.raises(AlreadyPendingCallError, match="under way"):
+        with pytest.raises(AlreadyPendingCallError, match="in flight"):
             envs.send([0], other)
-        with pytest.raises(AlreadyPendingCallError, match="under way"):
+        with pytest.raises(AlreadyPendingCallError, match="in flight"):
             envs.true_state() if envs._description.has_true_state else envs.get_attr("spec")
         with pytest.raises(ValueError, match="between 0 and 3"):
             envs.send([0], [4])

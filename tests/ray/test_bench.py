@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from stockade.bench.result import read_result
-from stockade.bench.search_parallel import SearchParallelBench
+from stockade.bench.search import SearchParallelBench
 from stockade.cores import available_cores
 
 

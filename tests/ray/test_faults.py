@@ -19,7 +19,7 @@ from stockade.vector import (
     WorkerTimeoutError,
     make_vector,
 )
-from stockade.vector.synthetic import SyntheticFault
+from stockade.vector.testing import SyntheticFault
 from tests.processes import gone
 from tests.ray.conftest import wait_until
 from tests.vector.environments import AwkwardEnv, OneFails

@@ -16,7 +16,7 @@ from gymnasium.utils.env_checker import check_env
 import stockade
 from stockade.integrations.rllib import ENV_NAME, make_env, register
 from stockade.vector import SyntheticEnv
-from stockade.vector.check_trial import actions_for, rollout
+from stockade.vector.check.trial import actions_for, rollout
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = (ROOT / "docs" / "integrations.md").read_text().partition("## RLlib")[2].partition("\n## ")[0]

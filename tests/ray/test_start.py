@@ -102,7 +102,7 @@ def test_ctrl_c_is_the_parents_alone_and_nothing_outlives_a_killed_parent(ray_mo
 def test_options_that_make_no_sense(local_ray):
     for options, words in (
         ({"workers": 0}, "workers=0"),
-        ({"start_method": "fork"}, "processes on this machine"),
+        ({"start_method": "fork"}, "start_method='fork' is for backend='pipes'"),
         ({"batch_size": 9}, "between 1 and n_envs=4"),
         ({"autoreset_mode": "sometimes"}, "sometimes"),
     ):
@@ -114,7 +114,7 @@ def test_options_that_make_no_sense(local_ray):
 
 def test_actors_that_share_a_cpu_and_a_cluster_that_is_full(local_ray, monkeypatch):
     """More actors than CPUs is told, not waited for in silence."""
-    monkeypatch.setattr("stockade.vector.ray_cluster._PATIENCE", 0.5)
+    monkeypatch.setattr("stockade.vector.ray.cluster._PATIENCE", 0.5)
     with make_vector("ray", SyntheticEnv, 4, workers=2, actor_options={"num_cpus": 0.5}) as envs:
         envs.reset(seed=0)
         assert envs.step(np.zeros(4, np.int64))[1].shape == (4,)

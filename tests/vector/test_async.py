@@ -67,9 +67,9 @@ def test_wrong_use_is_told():
         *_, infos = envs.recv()
         mine = infos["env_id"]
         other = [i for i in range(4) if i not in mine][:1]
-        with pytest.raises(AlreadyPendingCallError, match="under way"):
+        with pytest.raises(AlreadyPendingCallError, match="in flight"):
             envs.send([0], other)
-        with pytest.raises(AlreadyPendingCallError, match="under way"):
+        with pytest.raises(AlreadyPendingCallError, match="in flight"):
             envs.step(np.zeros(4, np.int64))
         with pytest.raises(ValueError, match="between 0 and 3"):
             envs.send([0], [4])

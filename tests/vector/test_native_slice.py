@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stockade
-from stockade.vector.check_trial import plain
-from stockade.vector.description import Inheritance, SliceConfig, layout_of
-from stockade.vector.layout import Buffers
-from stockade.vector.native_slice import NativeFactory, NativeSlice
-from stockade.vector.outcome import Outcome
+from stockade.cage2.seeds import read_seeds
+from stockade.vector.check.trial import plain
+from stockade.vector.infos import scatter_infos
+from stockade.vector.native_slice import NativeFactory
+from stockade.vector.outcome import Inheritance, SliceConfig, layout_of
 from stockade.vector.slice import EnvSlice
-from stockade.vector.worker import handle
+from stockade.vector.spaces import Buffers
 
 N, FIRST = 5, 10
 MODES = list(AutoresetMode)
@@ -29,9 +29,6 @@ def pair(world, config, inheritance=None):
     made = []
     for native in (True, False):
         buffers = Buffers.allocate(layout_of(factory()), N)
-        buffers.age[:] = -1
-        if inheritance is not None:
-            buffers.put_results(0, N, inheritance.results)
         if native:
             made.append(factory.make_slice(N, FIRST, buffers, config, inheritance))
         else:
@@ -40,21 +37,18 @@ def pair(world, config, inheritance=None):
     return made
 
 
-def step_some(part, places, actions):
-    if isinstance(part, NativeSlice):
-        return part.step_some(places, actions)
-    merged = Outcome()
-    for place, action in zip(places, actions, strict=True):
-        merged.extend(part.step_one(place, action))
-    merged.infos.sort(key=lambda pair: pair[0])
-    return merged
+def reset(part, seeds, mask):
+    return part.reset(*read_seeds(seeds, N), np.array(mask), None)
 
 
 def record(part, outcome):
     """Everything that can be seen after a command, comparable."""
     truth = part.buffers.truth if part.config.true_states is not None else None
     arrays = *part.buffers.results()[:-1], None if truth is None else [truth[name] for name in ("time", "red_access")]
-    infos = [(env_id, plain(info)) for env_id, info in outcome.infos]
+    given = [{} for _ in range(N)]
+    scatter_infos(outcome.gathered, given)  # of the compiled slice
+    told = outcome.infos + [(FIRST + i, info) for i, info in enumerate(given) if info]
+    infos = sorted([(env_id, plain(info)) for env_id, info in told], key=lambda pair: pair[0])
     return [plain(list(arrays)), infos, [failure.env_id for failure in outcome.failures]]
 
 
@@ -76,7 +70,7 @@ def test_any_commands_give_the_same(commands, mode, rule, world, lost):
     ours, theirs = pair(world, config, inheritance(world) if lost else None)
     if not lost:
         for part in (ours, theirs):
-            part.reset(range(100, 100 + N), None, [True] * N)
+            reset(part, 100, [True] * N)
     kept, over = {}, np.zeros(N, bool)
     for kind, *data in commands:
         results = []
@@ -84,16 +78,16 @@ def test_any_commands_give_the_same(commands, mode, rule, world, lost):
             places = [place for place in data[0][: data[1]] if not (over[place] and mode is AutoresetMode.DISABLED)]
         for part in (ours, theirs):
             if kind == "step":
-                outcome = step_some(part, places, (np.arange(len(places)) * 29 + data[2]) % 145)
+                outcome = part.step_some(places, (np.arange(len(places)) * 29 + data[2]) % 145)
             elif kind == "reset":
-                outcome = part.reset([data[1]] * N, None, data[0])
+                outcome = reset(part, [data[1]] * N, data[0])
             elif kind == "snapshot" and not lost:
-                outcome = handle(part, "snapshot", None)
+                outcome = part.snapshot([True] * N)
                 kept[part] = outcome.values, over.copy()
             elif kind == "restore" and part in kept:
-                outcome = handle(part, "restore", kept[part][0])
+                outcome = part.restore(kept[part][0], [None] * N)
             elif kind == "truth":
-                outcome = handle(part, "truth", None)
+                outcome = part.refresh_truths()
             else:
                 continue
             results.append(record(part, outcome))
@@ -117,10 +111,10 @@ def inheritance(world):
 def test_snapshots_go_from_one_kind_of_slice_to_the_other(mode):
     config = SliceConfig(mode)
     ours, theirs = pair({"info": False, "horizon": 9}, config)
-    ours.reset(range(N), None, [True] * N)
+    reset(ours, 0, [True] * N)
     for action in (3, 30, 140):
         ours.step(np.full(N, action))
-    theirs.restore(ours.snapshot().values)
+    theirs.restore(ours.snapshot([True] * N).values, [None] * N)
     for action in (7, 90):
         mine, other = ours.step(np.full(N, action)), theirs.step(np.full(N, action))
         assert record(ours, mine) == record(theirs, other)
@@ -128,35 +122,32 @@ def test_snapshots_go_from_one_kind_of_slice_to_the_other(mode):
 
 def test_refusals_are_failures_that_name_the_environments():
     ours, _ = pair(PLAIN, SliceConfig())
-    mask = [False, True, True, False, False]
-    for seeds, options in (([-1] * N, None), ([0] * N, {"size": 3})):
-        outcome = ours.reset(seeds, options, mask)
+    for seeds, options in (([-1, -1], None), ([0, 0], {"size": 3})):
+        outcome = ours.reset_some([1, 2], seeds, options)
         assert [failure.env_id for failure in outcome.failures] == [11, 12]
         assert isinstance(outcome.failures[0].original(), ValueError)
-    early = handle(ours, "snapshot", None)
+    early = ours.snapshot([True] * N)
     assert [failure.env_id for failure in early.failures] == [FIRST + i for i in range(N)]
 
 
 def test_worlds_without_a_seed_have_different_chances():
     ours, _ = pair({"info": False, "red": "meander", "horizon": 30}, SliceConfig())
-    ours.reset([None] * N, None, [True] * N)
+    reset(ours, None, [True] * N)
     for _ in range(20):
         ours.step(np.zeros(N, np.int64))
-    assert len({world.tobytes() for world in ours._batch.worlds}) == N
+    assert len({world.tobytes() for world in ours.batch.worlds}) == N
 
 
 def test_calls_see_and_change_the_worlds():
     ours, _ = pair({"info": False, "horizon": 9}, SliceConfig())
-    assert handle(ours, "call", ("spec", (), {})).values == [None] * N  # before any reset
-    ours.reset(range(N), None, [True] * N)
+    assert ours.call("spec", (), {}).values == [None] * N  # before any reset
+    reset(ours, 0, [True] * N)
     ours.step(np.zeros(N, np.int64))
-    assert [int(state.time) for state in handle(ours, "call", ("true_state", (), {})).values] == [1] * N
-    handle(ours, "set_attr", ("label", list("abcde")))
-    assert handle(ours, "call", ("label", (), {})).values == list("abcde")
-    start = handle(ours, "snapshot", None).values[0][0]
+    assert [int(state.time) for state in ours.call("true_state", (), {}).values] == [1] * N
+    ours.set_attr(list("abcde"), "label")
+    assert ours.call("label", (), {}).values == list("abcde")
+    start = ours.snapshot([True] * N).values[0].state
     ours.step(np.zeros(N, np.int64))
-    values = handle(
-        ours, "apply", (lambda env: env.unwrapped.restore(start) is None, [True, False, True, False, False])
-    )
+    values = ours.apply([True, False, True, False, False], lambda env: env.unwrapped.restore(start) is None)
     assert values.values == [False, None, False, None, None]
-    assert ours._batch.worlds["time"].tolist() == [1, 2, 1, 2, 2]
+    assert ours.batch.worlds["time"].tolist() == [1, 2, 1, 2, 2]

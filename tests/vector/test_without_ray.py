@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import stockade
-from stockade.bench.search_parallel import SearchParallelBench
+from stockade.bench.search import SearchParallelBench
 from stockade.errors import InputError
 from stockade.integrations import rllib
 from stockade.vector import SyntheticEnv, make_vector

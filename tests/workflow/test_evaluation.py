@@ -33,11 +33,11 @@ def runs(tmp_path_factory) -> Path:
 
 def test_a_search_is_found_by_its_name_and_its_best_policy_is_told_its_order(runs):
     summary = json.loads((runs / "good" / "summary.json").read_text())
-    agent = load("good", runs)
+    agent = load("good", runs, greedy=False)
     assert isinstance(agent, Agent)
     order = parse_order(summary["best"]["order"])
     np.testing.assert_array_equal(agent.context, one_hot(order))
-    file = load(str(runs / "good" / summary["best"]["policy"]), runs)
+    file = load(str(runs / "good" / summary["best"]["policy"]), runs, greedy=False)
     envs = stockade.make_vec(8, obs="memory")
     obs, _ = envs.reset(seed=3)
     np.testing.assert_array_equal(agent.act(obs, np.random.default_rng(1)), file.act(obs, np.random.default_rng(1)))

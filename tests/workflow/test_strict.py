@@ -20,9 +20,11 @@ ENTERPRISE_FIRST = (ENTERPRISE, OP_SERVER, USER, 0, 3)
 USER_FIRST = (USER, 0, 3, OP_SERVER, ENTERPRISE)
 
 
-def strict(n: int, orders: list[Ranking], judge: Any = "truth", units: Units = TYPES, **options: Any) -> StrictVectorEnv:
+def strict(
+    n: int, orders: list[Ranking], judge: Any = "truth", units: Units = TYPES, **options: Any
+) -> StrictVectorEnv:
     worlds = stockade.make_vec(n, copy=False, threads=1, **options)
-    places, contexts = np.stack([units.places(o) for o in orders]), np.stack([units.context(o) for o in orders])
+    places, contexts = np.stack([TYPES.places(o) for o in orders]), np.stack([TYPES.context(o) for o in orders])
     return StrictVectorEnv(worlds, places, contexts, judge)
 
 
@@ -63,7 +65,9 @@ class Held:
 def test_exactly_the_forbidden_fixes_become_sleep(data: st.DataObject) -> None:
     units = data.draw(st.sampled_from([TYPES, HOST_UNITS]))
     order = data.draw(st.permutations(range(len(units.names))).map(tuple) | st.just(FREE))
-    held = data.draw(st.lists(st.lists(st.sampled_from([0, 0, 1, 2]), min_size=13, max_size=13), min_size=8, max_size=8))
+    held = data.draw(
+        st.lists(st.lists(st.sampled_from([0, 0, 1, 2]), min_size=13, max_size=13), min_size=8, max_size=8)
+    )
     fixes = np.flatnonzero(np.isin(ACTION_KIND, (REMOVE, RESTORE))).tolist()
     actions = np.array(data.draw(st.lists(st.sampled_from([*fixes, SLEEP, 1, 20]), min_size=8, max_size=8)))
     worlds = Held(np.array(held, np.uint8))
@@ -76,7 +80,7 @@ def test_exactly_the_forbidden_fixes_become_sleep(data: st.DataObject) -> None:
 
 def test_a_refused_fix_looks_like_sleep_to_the_agent() -> None:
     """Observation, own history and reward are those of an agent that chose Sleep."""
-    fix = int(np.flatnonzero((ACTION_KIND == RESTORE) & (ACTION_HOST == HOSTS.index("Enterprise0")))[0])
+    fix = int(np.flatnonzero((ACTION_KIND == RESTORE) & (HOSTS.index("Enterprise0") == ACTION_HOST))[0])
     env = strict(400, [USER_FIRST], obs="memory", red="meander")
     twin = strict(400, [FREE], obs="memory", red="meander")
     obs, _ = env.reset(seed=3)

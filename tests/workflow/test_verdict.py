@@ -2,15 +2,13 @@
 
 import dataclasses
 import itertools
-import json
 from typing import Any
 
 import numpy as np
 import pytest
 
-from stockade.errors import InputError
 from stockade.text import WIDTH
-from stockade.workflow.posterior import Measured, noise_of_means, sample_values
+from stockade.workflow.posterior import Measured
 from stockade.workflow.precedence import pairs_of
 from stockade.workflow.verdict import Verdict, judge, verdict_lines
 
@@ -115,11 +113,15 @@ def play(searches: int, draws: int = 1000, seed: int = 1, **fixed: Any) -> tuple
     return outcomes, np.array(hits), np.array(sizes)
 
 
-def bins(outcomes: list[Outcome], edges: tuple[float, ...] = (0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.01)) -> np.ndarray:
+def bins(
+    outcomes: list[Outcome], edges: tuple[float, ...] = (0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.01)
+) -> np.ndarray:
     """(bins, 3): mean P(best), frequency with which such orders are the best (equal ones share), number of orders."""
     p, share = np.array([[o.p_best, o.share] for o in outcomes]).T
     places = np.digitize(p, edges)
-    return np.array([[p[places == i].mean(), share[places == i].mean(), (places == i).sum()] for i in np.unique(places)])
+    return np.array(
+        [[p[places == i].mean(), share[places == i].mean(), (places == i).sum()] for i in np.unique(places)]
+    )
 
 
 @pytest.fixture(scope="module")

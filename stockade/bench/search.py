@@ -1,0 +1,115 @@
+"""`stockade bench search`: workflows per minute of the search on Ray, two at a time against one, one core each.
+
+cores -> a Ray held to them -> a short search that wakes its workers -> the timed search -> the next number of cores
+
+Every case trains the same workflows for the same number of episodes with the same results, which is checked. Ray and
+its workers are started, and have imported Torch, before the clock runs: a search of hours does not notice it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json as jsonlib
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from stockade.bench.command import BenchCommand, Notes
+from stockade.bench.runner import Case, Sample, in_turns
+from stockade.cores import available_cores
+from stockade.errors import InputError
+from stockade.vector.ray.cluster import Connection, RayConfig, load_ray
+from stockade.workflow.config import RewardFlags, SearchConfig
+
+
+@dataclass(frozen=True)
+class SearchParallelBench(BenchCommand):
+    """Searches on Ray, one core each: --parallel 2 against --parallel 1 held to one core; without Ray's start."""
+
+    parallel: int = 2
+    """Workflows at once, and cores, of the case that is compared with one at a time."""
+    workflows: int = 6
+    """Trainings of a search; best a multiple of --parallel, or cores are idle at the end."""
+    episodes: int = 3000
+    """Of each training."""
+    n_envs: int = 200
+    """Environments of each training."""
+    max_steps: int = 100
+    """Steps of an episode."""
+
+    name: ClassVar[str] = "search"
+    quick_settings: ClassVar[dict[str, object]] = {"rounds": 1, "workflows": 2, "episodes": 400}
+
+    least: ClassVar[dict[str, float]] = {"parallel": 2}
+
+    def check(self) -> None:
+        """Refuse what cannot be measured: options, too few cores, no Ray."""
+        super().check()
+        if self.workflows < self.parallel or self.episodes < self.n_envs:
+            raise InputError(f"--workflows must be at least --parallel {self.parallel}, and --episodes at least "
+                             f"--n-envs {self.n_envs}")  # fmt: skip
+        load_ray()
+        if available_cores() < self.parallel:
+            raise InputError(
+                f"--parallel {self.parallel} needs as many cores; this process may use {available_cores()}"
+            )
+
+    def measure(self, notes: Notes) -> None:
+        """Both cases in turns."""
+        found: list[dict[int, Any]] = []
+        cases = [Case({"parallel": k}, partial(self._round, k, found)) for k in (1, self.parallel)]
+        for one, several in in_turns([cases], self.rounds, notes):
+            notes.figures.append(several.over(one, 1))
+        if any(results != found[0] for results in found):
+            raise RuntimeError("the searches found different values, so their times cannot be compared")
+
+    def _round(self, parallel: int, found: list[dict[int, Any]]) -> list[Sample]:
+        seconds, results = self._timed_search(parallel)
+        found.append(results)
+        return [Sample("workflows/min", 60 * self.workflows / seconds)]
+
+    def _timed_search(self, parallel: int) -> tuple[float, dict[int, Any]]:
+        """Seconds of a search, and the values that it found by number of the training."""
+        with _ray_held_to(parallel), tempfile.TemporaryDirectory() as folder:
+            self._search(Path(folder), "first", parallel, parallel, self.n_envs)
+            begin = time.perf_counter()
+            self._search(Path(folder), "timed", parallel, self.workflows, self.episodes)
+            seconds = time.perf_counter() - begin
+            summary = jsonlib.loads((Path(folder) / "timed" / "summary.json").read_bytes())
+        return seconds, {one["number"]: (one["order"], one["value"]) for one in summary["workflows"]}
+
+    def _search(self, runs: Path, name: str, parallel: int, workflows: int, episodes: int) -> None:
+        config = SearchConfig(
+            engine="ray", parallel=parallel, n_workflows=workflows, n_envs=self.n_envs, horizon=self.max_steps,
+            total_episodes=workflows * episodes, max_episodes=episodes, search="round-robin",
+            constraint="reward",  # a fixed number of episodes each: all searches do the same work, whatever they find
+            first_version=RewardFlags(min_episodes=0, fixed_episodes=True), classes=False, name=name, runs=runs,
+            plots=False)  # fmt: skip
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            code = config.run()
+        if code:
+            raise InputError(f"the search was stopped (exit code {code})")
+
+
+@contextlib.contextmanager
+def _ray_held_to(cores: int) -> Iterator[None]:
+    """A Ray of so many CPUs on this machine; where the system can do it, driver and workers share so many cores."""
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    if allowed is not None:
+        os.sched_setaffinity(0, sorted(allowed)[:cores])  # processes that are started from here inherit it
+    try:
+        connection = Connection(RayConfig(workers=cores, address="local"), cores)
+        try:
+            yield
+        finally:
+            connection.close()
+    finally:
+        if allowed is not None:
+            os.sched_setaffinity(0, allowed)

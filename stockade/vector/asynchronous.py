@@ -1,0 +1,186 @@
+"""The asynchronous interface: `async_reset`, `recv`, `send`, and which environments are in flight or ready.
+
+IDLE -> async_reset or send -> SENT -> its reply -> READY -> recv -> IDLE. How commands and replies travel is up to the
+backend.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium.error import AlreadyPendingCallError, NoAsyncCallError
+from gymnasium.vector import AutoresetMode
+
+from stockade.cage2.seeds import SeedLike, read_seeds
+from stockade.vector.base import StepResult
+from stockade.vector.infos import gather_infos
+from stockade.vector.outcome import Failure, Outcome
+from stockade.vector.spaces import tree_map
+from stockade.vector.workers import WorkerVectorEnv
+
+IDLE, SENT, READY = range(3)
+_SHOWN = 8
+
+
+class AsyncVectorEnv(WorkerVectorEnv):
+    """Environments that are returned as they become ready.
+
+    Either asynchronously: `async_reset()`, then `recv()` and `send(actions, env_id)` in turn; or with `reset()` and
+    `step()` as with every other backend.
+
+    Attributes:
+        batch_size: how many environments a `recv` returns.
+    """
+
+    batch_size: int
+
+    def _open_bookkeeping(self, n_envs: int, batch_size: int | None) -> None:
+        """Nothing is in flight; to be called before the environments are made. The default is half of them."""
+        self.closed = True
+        self.batch_size = max(1, n_envs // 2) if batch_size is None else batch_size
+        if not 1 <= self.batch_size <= n_envs:
+            raise ValueError(f"batch_size={batch_size} must be between 1 and n_envs={n_envs}")
+        self._status = np.full(n_envs, IDLE, np.int8)
+        self._ready: deque[int] = deque()
+        self._pending_infos: dict[int, dict[str, Any]] = {}
+        self._failures: list[Failure] = []
+
+    # What a backend provides
+
+    def _send_resets(self, env_ids: list[int], seeds: list[int | None], options: dict[str, Any] | None) -> None:
+        """Begin new episodes in these environments; one seed (or None) each."""
+        raise NotImplementedError
+
+    def _send_steps(self, env_ids: np.ndarray) -> None:
+        """Step these environments with their rows of the action arrays."""
+        raise NotImplementedError
+
+    def _await_ready(self, size: int) -> None:
+        """Wait until so many are ready, reporting failures meanwhile."""
+        raise NotImplementedError
+
+    # The interface
+
+    def async_reset(self, *, seed: SeedLike = None, options: dict[str, Any] | None = None) -> None:
+        """Begin new episodes; `recv` returns their first observations, with reward 0.
+
+        With `options["reset_mask"]` only in the selected environments, none of which may be in flight.
+        """
+        self._require_open()
+        seeds = read_seeds(seed, self.num_envs)
+        mask, rest = self._split_mask(options)
+        if options is None or "reset_mask" not in options:
+            self._forget_all()
+        chosen = np.flatnonzero(mask).tolist()
+        self._require_idle_ones(chosen)
+        self._note_reset(mask, seeds, Outcome())
+        each = seeds.each()
+        self._status[chosen] = SENT
+        self._send_resets(chosen, [each[i] for i in chosen], rest)
+
+    def send(self, actions: Any, env_id: Sequence[int] | np.ndarray) -> None:
+        """Continue with the environments `env_id`.
+
+        Args:
+            actions: batch of actions, one for each of `env_id`.
+            env_id: environments that `recv` returned and that have not been sent since.
+        """
+        self._require_open()
+        ids = np.asarray(env_id)
+        if ids.ndim != 1 or ids.dtype.kind not in "iu" or len(np.unique(ids)) != len(ids):
+            raise ValueError(f"env_id must be a list of different environment numbers, got {env_id!r}")
+        if len(ids) and not (ids.min() >= 0 and ids.max() < self.num_envs):
+            raise ValueError(f"env_id must be between 0 and {self.num_envs - 1}, got {env_id!r}")
+        self._require_idle_ones(ids.tolist())
+        if not self._steppable and self._needs_reset[ids].any():
+            self._require_reset()
+        self._gate.put(self._buffers.actions, actions, len(ids), ids, ids)
+        self._send_steps(ids)
+        self._status[ids] = SENT
+
+    def recv(self) -> StepResult:
+        """The first `batch_size` environments that are ready (fewer, if fewer are in flight).
+
+        Returns:
+            Observations, rewards, terminations, truncations and infos with one row per environment, in the order of
+            `info["env_id"]`, int64 (batch_size,).
+        """
+        self._require_open()
+        size = min(self.batch_size, int(np.count_nonzero(self._status)))
+        if not size:
+            raise NoAsyncCallError("nothing is in flight: call async_reset() or send() before recv()", "recv")
+        self._await_ready(size)
+        self._report_failures()
+        ids = [self._ready.popleft() for _ in range(size)]
+        rows = np.array(ids, np.int64)
+        self._status[rows] = IDLE
+        buffers = self._buffers
+        terminated, truncated = buffers.terminated[rows], buffers.truncated[rows]
+        self._over[rows] = over = terminated | truncated
+        if self.autoreset_mode is AutoresetMode.DISABLED and over.any():
+            self._needs_reset[rows] = over
+            self._steppable = False
+        pending = self._pending_infos
+        found = [(place, pending.pop(env_id)) for place, env_id in enumerate(ids) if env_id in pending]
+        infos = gather_infos(found, size) if found else {}
+        infos["env_id"] = rows
+        observations = tree_map(lambda array: array[rows], buffers.observations)
+        return observations, buffers.rewards[rows], terminated, truncated, infos
+
+    # Bookkeeping
+
+    def _accept_replies(self, env_ids: Sequence[int], outcome: Outcome | None) -> None:
+        """The replies of these environments are here: they are ready, or must be reset."""
+        failed: set[int] = set()
+        if outcome is not None:
+            self._truths.update(outcome.truths)
+            self._pending_infos.update(outcome.infos)
+            self._failures += outcome.failures
+            failed = {failure.env_id for failure in outcome.failures}
+        for env_id in env_ids:
+            if env_id in failed:
+                self._status[env_id] = IDLE
+                self._needs_reset[env_id] = True
+                self._steppable = False
+            else:
+                self._status[env_id] = READY
+                self._ready.append(env_id)
+        if self._whole is not None:
+            self._keep_whole(list(env_ids))
+
+    def _report_failures(self) -> None:
+        """Failures are raised once; what the others have ready stays for the next `recv`."""
+        if self._failures:
+            failures, self._failures = self._failures, []
+            self._fail(failures, None)
+
+    def _was_over(self, i: int) -> bool:
+        if self._status[i] == READY:  # its last result has not been handed out yet
+            over = bool(self._buffers.terminated[i] or self._buffers.truncated[i])
+            return over and self.autoreset_mode is AutoresetMode.NEXT_STEP
+        return super()._was_over(i)
+
+    def _require_idle(self, purpose: str) -> None:
+        if purpose == "reset":
+            self._forget_all()
+        elif (self._status != IDLE).any():
+            waiting = int(np.count_nonzero(self._status))
+            raise AlreadyPendingCallError(
+                f"{waiting} environments are in flight: recv() them before {purpose}, or begin again with reset()",
+                purpose,
+            )
+
+    def _require_idle_ones(self, env_ids: list[int]) -> None:
+        busy = [env_id for env_id in env_ids if self._status[env_id] != IDLE]
+        if busy:
+            raise AlreadyPendingCallError(f"environments {busy[:_SHOWN]} are in flight: recv() them first", "send")
+
+    def _forget_all(self) -> None:
+        """Everything begins again."""
+        self._status[:] = IDLE
+        self._ready.clear()
+        self._pending_infos.clear()
+        self._failures.clear()

@@ -1,0 +1,143 @@
+"""Messages between parent and worker: object -> pickle -> length and bytes over a socket pair -> object.
+
+The parent's end never blocks for longer than a deadline, whatever the worker does; the worker's end blocks.
+"""
+
+from __future__ import annotations
+
+import pickle
+import select
+import socket
+import struct
+import time
+from typing import Any
+
+import cloudpickle
+
+_LENGTH = struct.Struct("<Q")
+_CHUNK = 1 << 20
+_MAX_FDS = 8
+
+
+class Channel:
+    """One end of a connection.
+
+    Args:
+        end: the socket.
+        patient: True in the worker (reads and writes block), False in the parent (deadlines hold).
+    """
+
+    def __init__(self, end: socket.socket, patient: bool) -> None:
+        self._socket = end
+        self._socket.setblocking(patient)
+        self._patient = patient
+
+    @property
+    def fd(self) -> int:
+        """Descriptor to wait on."""
+        return self._socket.fileno()
+
+    def send(self, payload: bytes, deadline: float | None = None) -> None:
+        """Send one message.
+
+        Raises:
+            EOFError: the other side is gone.
+            TimeoutError: the deadline has passed.
+        """
+        if len(payload) <= _CHUNK:
+            self._send_all(memoryview(_LENGTH.pack(len(payload)) + payload), deadline)
+        else:
+            self._send_all(memoryview(_LENGTH.pack(len(payload))), deadline)
+            self._send_all(memoryview(payload), deadline)
+
+    def receive(self, deadline: float | None = None) -> bytes:
+        """Receive one message.
+
+        Raises:
+            EOFError: the other side is gone.
+            TimeoutError: the deadline has passed.
+        """
+        (length,) = _LENGTH.unpack(self._receive_exactly(_LENGTH.size, deadline))
+        return self._receive_exactly(length, deadline)
+
+    def send_fds(self, fds: list[int]) -> None:
+        """Hand copies of descriptors over."""
+        try:
+            socket.send_fds(self._socket, [b"f"], fds)
+        except ConnectionError as error:
+            raise EOFError("the other side is gone") from error
+
+    def receive_fds(self) -> list[int]:
+        """Take descriptors that `send_fds` sent."""
+        data, fds, _, _ = socket.recv_fds(self._socket, 1, _MAX_FDS)
+        if not data:
+            raise EOFError("the other side is gone")
+        return list(fds)
+
+    def close(self) -> None:
+        """Close this end."""
+        self._socket.close()
+
+    def _send_all(self, data: memoryview, deadline: float | None) -> None:
+        while data:
+            try:
+                data = data[self._socket.send(data) :]
+            except BlockingIOError:
+                self._wait(select.POLLOUT, deadline)
+            except ConnectionError as error:
+                raise EOFError("the other side is gone") from error
+
+    def _receive_exactly(self, length: int, deadline: float | None) -> bytes:
+        parts, missing = [], length
+        while missing:
+            try:
+                part = self._socket.recv(min(missing, _CHUNK))
+            except BlockingIOError:
+                self._wait(select.POLLIN, deadline)
+                continue
+            except ConnectionError as error:
+                raise EOFError("the other side is gone") from error
+            if not part:
+                raise EOFError("the other side is gone")
+            parts.append(part)
+            missing -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _wait(self, event: int, deadline: float | None) -> None:
+        poll = select.poll()
+        poll.register(self.fd, event)
+        poll.poll(milliseconds_until(deadline))
+        if deadline is not None and time.monotonic() > deadline:
+            raise TimeoutError("the other side does not answer")
+
+
+def milliseconds_until(deadline: float | None) -> int | None:
+    """For `poll`: None waits for ever; never a zero before the deadline has passed."""
+    if deadline is None:
+        return None
+    return max(0, int((deadline - time.monotonic()) * 1000) + 1)
+
+
+def to_worker(message: Any) -> bytes:
+    """Pickle what the user handed in: by value where it comes from his script or notebook, which no worker imports."""
+    pickled: bytes = cloudpickle.dumps(message)
+    return pickled
+
+
+def quickly_pickled(message: Any) -> bytes:
+    """Pickle arrays and plain values."""
+    return pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def to_parent(message: Any) -> bytes:
+    """Pickle what an environment gave: quickly if possible, by value otherwise."""
+    try:
+        return quickly_pickled(message)
+    except Exception:  # classes of a script, lambdas: whatever pickle says of them, cloudpickle has the last word
+        pickled: bytes = cloudpickle.dumps(message)
+        return pickled
+
+
+def from_peer(payload: bytes) -> Any:
+    """The message again."""
+    return pickle.loads(payload)

@@ -1,0 +1,251 @@
+"""Backends `pipes` and `shared_memory`: command -> worker processes -> replies; deadlines, deaths, restarts.
+
+`pipes`: actions -> pickled message to each worker -> slice of environments -> pickled arrays -> results.
+`shared_memory`: actions -> shared rows, one eventfd signal to each worker -> slice of environments -> shared rows, one
+signal back -> results. Infos, failures and untyped true states go over the socket, only when there are any.
+
+Replies are awaited from the last worker to the first: when the last one has answered, the others mostly have too, so
+that the parent is woken about once per step however many workers there are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+
+from stockade.errors import VectorError, WorkerDiedError, WorkerTimeoutError
+from stockade.vector.local.pool import WorkerPool
+from stockade.vector.local.process import PoolConfig, Worker
+from stockade.vector.outcome import Outcome, SliceConfig
+from stockade.vector.workers import WorkerVectorEnv
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command in flight, kept to be given again to a replaced worker.
+
+    Attributes:
+        kind: the slice's method.
+        sequence: number that the reply must carry.
+        post: give it to a worker.
+    """
+
+    kind: str
+    sequence: int
+    post: Callable[[Worker], None]
+
+
+class ProcessVectorEnv(WorkerVectorEnv):
+    """Environments spread over worker processes.
+
+    Args:
+        factory: makes one environment; sent to the workers by cloudpickle.
+        n_envs: how many environments.
+        pool: how the workers are run.
+        config: how the environments are stepped.
+        copy: whether observations are copies.
+        restart: how many workers may be replaced in the life of this vector environment before a death is an error.
+    """
+
+    def __init__(
+        self,
+        factory: Callable[[], gymnasium.Env[Any, Any]],
+        n_envs: int,
+        pool: PoolConfig,
+        config: SliceConfig | None = None,
+        copy: bool = True,
+        restart: int = 0,
+    ) -> None:
+        self.closed = True
+        config = config or SliceConfig()
+        self._sequence = 0
+        self._unsettled = False  # a call was interrupted, and replies to it may still come
+        self._pool = WorkerPool(factory, n_envs, config, pool)
+        super().__init__(
+            self._pool.description, n_envs, self._pool.buffers, config, copy, restart, pool.timeout, pool.shared
+        )
+
+    @property
+    def workers(self) -> int:
+        """Number of worker processes."""
+        return len(self._pool.workers)
+
+    @property
+    def worker_pids(self) -> tuple[int, ...]:
+        """Process ids of the workers."""
+        return tuple(worker.process.pid for worker in self._pool.workers)
+
+    def _step_all(self) -> Outcome:
+        sequence = self._next_sequence()
+        actions = self._buffers.actions
+
+        def post(worker: Worker) -> None:
+            worker.post_step(sequence, actions, self._deadline())
+
+        return self._exchange(Command("step", sequence, post))
+
+    def _command(self, kind: str, parts: Sequence[Any] = (), common: Sequence[Any] = ()) -> Outcome:
+        sequence = self._next_sequence()
+
+        def post(worker: Worker) -> None:
+            own = (part[worker.spec.first : worker.spec.stop] for part in parts)
+            worker.post_message(sequence, kind, (*own, *common), self._deadline())
+
+        return self._exchange(Command(kind, sequence, post))
+
+    def _exchange(self, command: Command) -> Outcome:
+        """Give a command to all workers and gather their replies, in the order of the environments."""
+        if self._unsettled:
+            self._settle()
+        self._unsettled = True
+        workers = self._pool.workers
+        for worker in tuple(workers):
+            self._give(command, worker)
+        deadline = self._deadline()
+        outcomes: dict[int, Outcome | None] = {}
+        for index in reversed(range(len(workers))):
+            if outcomes and workers[index].alive and workers[index].replies is not None:
+                deadline = self._collect(command, workers[index], outcomes, deadline)  # has mostly replied by now
+            while index not in outcomes:
+                deadline = self._await(command, workers[index], outcomes, deadline)
+        self._unsettled = False
+        merged = Outcome()
+        for index in range(len(workers)):
+            outcome = outcomes[index]
+            if outcome is not None:
+                merged.extend(outcome)
+        return merged
+
+    def _await(
+        self, command: Command, worker: Worker, outcomes: dict[int, Outcome | None], deadline: float | None
+    ) -> float | None:
+        """Wait for one worker, and deal with what happens meanwhile. Returns the deadline, renewed after a restart."""
+        if worker.alive and worker.wait(deadline):
+            return self._collect(command, worker, outcomes, deadline)
+        died = self._pool.died()
+        if not worker.alive and worker not in died:
+            died.append(worker)
+        for dead in died:
+            if dead.index not in outcomes and not self._last_words(command, dead, outcomes):
+                self._replace(command, dead, dead.death())
+                deadline = self._deadline()
+        if not died and deadline is not None and time.monotonic() >= deadline:
+            return self._give_up(command, worker)
+        return deadline
+
+    def _collect(
+        self, command: Command, worker: Worker, outcomes: dict[int, Outcome | None], deadline: float | None
+    ) -> float | None:
+        """Take what a live worker has sent. Returns the deadline, renewed after a restart."""
+        try:
+            self._take(command, worker, outcomes, deadline)
+        except EOFError:
+            self._pool.kill(worker)
+            self._replace(command, worker, worker.death())
+            return self._deadline()
+        except TimeoutError:
+            return self._give_up(command, worker)
+        return deadline
+
+    def _take(
+        self, command: Command, worker: Worker, outcomes: dict[int, Outcome | None], deadline: float | None
+    ) -> None:
+        """Collect replies; those to earlier, interrupted calls are dropped."""
+        for sequence, _, outcome in worker.collect(self._pool.buffers, deadline):
+            if sequence == command.sequence:
+                outcomes[worker.index] = outcome
+
+    def _last_words(self, command: Command, dead: Worker, outcomes: dict[int, Outcome | None]) -> bool:
+        """A worker may have answered before it died: then its death matters only for the next call."""
+        soon = time.monotonic() + 0.1
+        try:
+            self._take(command, dead, outcomes, soon)
+        except (EOFError, TimeoutError):
+            return False
+        return dead.index in outcomes
+
+    def _give(self, command: Command, worker: Worker) -> None:
+        """Post a command; a worker that is found dead is replaced."""
+        if not worker.alive:
+            self._replace(command, worker, worker.death())
+            return
+        try:
+            command.post(worker)
+        except EOFError:
+            self._pool.kill(worker)
+            self._replace(command, worker, worker.death())
+        except TimeoutError:
+            self._give_up(command, worker)
+
+    def _give_up(self, command: Command, worker: Worker) -> float | None:
+        """A worker has not answered in time."""
+        self._pool.kill(worker)
+        self._replace(command, worker, worker.overdue(self._timeout))
+        return self._deadline()
+
+    def _replace(self, command: Command, dead: Worker, error: WorkerDiedError | WorkerTimeoutError) -> None:
+        """Start a worker in the place of a dead one and give it the command, or raise the error.
+
+        If the new one dies too, before it has the command, that is the next loss.
+        """
+        while True:
+            self._count_restart(command.kind, error)
+            self._forget_worker(dead)
+            try:
+                worker = self._pool.replace(dead, self._inheritance(dead.spec.first, dead.spec.stop))
+                self._replaced(worker)
+                command.post(worker)
+            except (EOFError, TimeoutError, WorkerDiedError) as second:
+                dead = self._pool.workers[dead.index]
+                self._pool.kill(dead)
+                error = second if isinstance(second, (WorkerDiedError, WorkerTimeoutError)) else dead.death()
+            except VectorError as second:
+                raise second from error
+            else:
+                return
+
+    def _forget_worker(self, dead: Worker) -> None:
+        """For backends that keep something about each worker."""
+
+    def _replaced(self, worker: Worker) -> None:
+        """For backends that keep something about each worker."""
+
+    def _settle(self) -> None:
+        """After an interrupted call: wait for the workers that are still busy, and drop their replies."""
+        deadline = self._deadline()
+        for worker in self._pool.workers:
+            while worker.alive and worker.outstanding:
+                try:
+                    if worker.wait(deadline):
+                        worker.collect(self._pool.buffers, deadline)
+                        continue
+                except (EOFError, TimeoutError):
+                    self._pool.kill(worker)
+                    continue
+                self._pool.died()
+                if deadline is not None and time.monotonic() >= deadline:
+                    self._pool.kill(worker)
+        self._unsettled = False
+
+    def _deadline(self) -> float | None:
+        return None if self._timeout is None else time.monotonic() + self._timeout
+
+    def _next_sequence(self) -> int:
+        self._sequence = (self._sequence + 1) & 0x7FFFFFFF
+        return self._sequence
+
+    def _shut_down(self, timeout: float) -> None:
+        del self._buffers
+        self._pool.close(timeout)
+
+
+class PipesVectorEnv(ProcessVectorEnv):
+    """Environments in worker processes; everything travels as messages, each worker has a connection of its own."""
+
+
+class SharedMemoryVectorEnv(ProcessVectorEnv):
+    """Environments in worker processes; arrays in anonymous shared memory, one signal each way per worker and step."""

@@ -1,0 +1,117 @@
+"""What the machine offers and the manners of a worker process: cores, memory, threads, and dying with the parent."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from stockade.errors import UnsupportedFeatureError
+
+_THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+_CGROUP = Path("/sys/fs/cgroup")
+_PR_SET_PDEATHSIG = 1
+
+
+def available_memory() -> int | None:
+    """Bytes that can still be allocated: the machine's and the cgroup's limit respected. None if unknown."""
+    found = []
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                found.append(int(line.split()[1]) * 1024)
+        limit = (_CGROUP / "memory.max").read_text().strip()
+        if limit != "max":
+            found.append(int(limit) - int((_CGROUP / "memory.current").read_text()))
+    except (OSError, ValueError, IndexError):
+        pass  # not Linux, or no such cgroup: what was found counts
+    return min(found) if found else None
+
+
+def allow_open_files(count: int) -> None:
+    """Raise the soft limit of open files if `count` more would not fit; fail with the remedy if that is not allowed."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    in_use = len(os.listdir("/dev/fd")) if os.path.isdir("/dev/fd") else 64
+    needed = in_use + count + 64
+    if soft == resource.RLIM_INFINITY or needed <= soft:
+        return
+    if hard != resource.RLIM_INFINITY and needed > hard:
+        raise UnsupportedFeatureError(
+            f"this many workers need {needed} open files, the limit is {hard}: take fewer (workers=), "
+            f"or raise the limit with `ulimit -n {needed}`"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+@contextlib.contextmanager
+def single_threaded_children() -> Iterator[None]:
+    """Processes started inside use one thread each in OpenMP, MKL and OpenBLAS, unless the user says otherwise."""
+    added = [name for name in _THREAD_VARIABLES if name not in os.environ]
+    os.environ.update(dict.fromkeys(added, "1"))
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
+
+
+def use_one_thread() -> None:
+    """In a worker: one thread for what is already loaded (a forked child inherits loaded libraries)."""
+    for name in _THREAD_VARIABLES:
+        os.environ.setdefault(name, "1")
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+    if "threadpoolctl" in sys.modules:
+        sys.modules["threadpoolctl"].threadpool_limits(1)
+
+
+def die_with(parent: int, parent_is_lasting: bool) -> None:
+    """In a worker: end when the process `parent` does, even in the middle of a step.
+
+    A thread sleeps on the parent's pidfd, which nothing else can keep alive. `PR_SET_PDEATHSIG` helps where the
+    interpreter is stuck in native code; it fires when the *thread* that forked us ends, so it is only used if that one
+    lasts (`parent_is_lasting`): the fork server, or the main thread.
+    """
+    if parent_is_lasting and sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    threading.Thread(target=_wait_and_die, args=(parent,), name="stockade-parent-watch", daemon=True).start()
+
+
+def _wait_and_die(parent: int) -> None:
+    try:
+        fd = os.pidfd_open(parent)
+    except ProcessLookupError:
+        os._exit(1)
+    except (OSError, AttributeError):
+        _poll_and_die(parent)
+    else:
+        waiter = select.poll()
+        waiter.register(fd, select.POLLIN)
+        waiter.poll()
+        os._exit(1)
+
+
+def _poll_and_die(parent: int) -> None:
+    """Where there is no pidfd: ask twice a second."""
+    pause = threading.Event()
+    while True:
+        try:
+            os.kill(parent, 0)
+        except OSError:
+            os._exit(1)
+        pause.wait(0.5)

@@ -1,0 +1,171 @@
+"""All worker processes of a vector environment: start together, share memory, notice deaths, replace, close."""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import gymnasium
+
+from stockade.cores import available_cores
+from stockade.vector.local.channel import from_peer, to_worker
+from stockade.vector.local.machine import allow_open_files
+from stockade.vector.local.process import PoolConfig, Worker, pollable, ready_to_start
+from stockade.vector.local.rings import ring_bytes
+from stockade.vector.local.segment import SharedBlock
+from stockade.vector.local.worker import Placement, run_worker
+from stockade.vector.outcome import Description, Inheritance, SliceConfig
+from stockade.vector.spaces import Buffers
+from stockade.vector.workers import common_description, divide, raise_if_failed
+
+_FDS_PER_WORKER = 5
+_AWAKE = 0.0005
+"""Seconds that a worker with a core of its own stays awake for the next command."""
+
+
+class WorkerPool:
+    """All workers of a vector environment.
+
+    Attributes:
+        workers: the processes, in the order of their environments.
+        description: of the environments.
+        buffers: the arrays of all environments.
+        deaths: a selector that is readable while the death of a worker has not been dealt with.
+    """
+
+    def __init__(
+        self,
+        factory: Callable[[], gymnasium.Env[Any, Any]],
+        n_envs: int,
+        slice_config: SliceConfig,
+        config: PoolConfig,
+    ) -> None:
+        self.config = config
+        self.deaths = selectors.DefaultSelector()
+        self.workers: list[Worker] = []
+        self._block: SharedBlock | None = None
+        allow_open_files(config.workers * _FDS_PER_WORKER)
+        self._specs = divide(to_worker(factory), n_envs, config.workers, slice_config)
+        try:
+            with self._ready_to_start():
+                for index in range(config.workers):
+                    self._start(index, None)
+            descriptions = [self._greet(worker) for worker in self.workers]
+            self.description = common_description(descriptions, self._specs)
+            self.buffers = self._allocate(n_envs)
+            for worker in self.workers:
+                self._place(worker)
+        except BaseException:
+            self.close(timeout=0.0)
+            raise
+
+    def replace(self, dead: Worker, inheritance: Inheritance) -> Worker:
+        """Put a new process in the place of one that has ended."""
+        self._retire(dead)
+        with self._ready_to_start():
+            worker = self._start(dead.index, dead, inheritance)
+        self._greet(worker)
+        self._place(worker)
+        return worker
+
+    def died(self) -> list[Worker]:
+        """Workers that have ended on their own since the last look."""
+        ready = {key.fd for key, _ in self.deaths.select(0)}
+        found = [worker for worker in self.workers if worker.alive and worker.process.sentinel in ready]
+        for worker in found:
+            self.deaths.unregister(worker.process.sentinel)
+            worker.alive = False
+        return found
+
+    def kill(self, worker: Worker) -> None:
+        """End a worker that does not answer."""
+        if worker.alive:
+            self.deaths.unregister(worker.process.sentinel)
+            worker.alive = False
+        worker.kill()
+
+    def close(self, timeout: float) -> None:
+        """Ask all workers to close their environments, and kill those that have not ended after `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        if timeout > 0:
+            for worker in self.workers:
+                with contextlib.suppress(EOFError, TimeoutError):
+                    worker.post_message(0, "close", (), deadline)
+        for worker in self.workers:
+            worker.process.join(max(0.0, deadline - time.monotonic()))
+        late = [worker for worker in self.workers if worker.process.is_alive()]
+        for worker in late:
+            worker.process.terminate()
+        for worker in late:
+            worker.kill()
+        for worker in self.workers:
+            worker.release()
+        self.workers = []
+        self.deaths.close()
+        if self._block is not None:
+            if hasattr(self, "buffers"):
+                del self.buffers
+            self._block.close()
+
+    def _ready_to_start(self) -> contextlib.AbstractContextManager[None]:
+        return ready_to_start(self.config.start_method, (run_worker.__module__, *self.config.preload))
+
+    def _start(self, index: int, dead: Worker | None, inheritance: Inheritance | None = None) -> Worker:
+        others = [worker for worker in self.workers if worker is not dead]
+        inherited = (pollable(self.deaths), *(fd for worker in others for fd in worker.fds))
+        if self._block is not None:
+            inherited = (*inherited, self._block.fd)
+        worker = Worker(index, replace(self._specs[index], inheritance=inheritance), self.config, inherited)
+        self.deaths.register(worker.process.sentinel, selectors.EVENT_READ)
+        if dead is None:
+            self.workers.append(worker)
+        else:
+            self.workers[index] = worker
+        return worker
+
+    def _greet(self, worker: Worker) -> Description:
+        """Wait until a worker has built its environments."""
+        deadline = None if self.config.timeout is None else time.monotonic() + self.config.timeout
+        try:
+            answer = from_peer(worker.channel.receive(deadline))
+        except EOFError:
+            raise worker.death("It ended while it was building its environments.") from None
+        except TimeoutError:
+            raise worker.overdue(self.config.timeout, "It was building its environments.") from None
+        raise_if_failed(answer, worker.index, worker.spec)
+        description: Description = answer
+        return description
+
+    def _allocate(self, n_envs: int) -> Buffers:
+        layout = self.description.layout
+        if not self.config.shared:
+            return Buffers.allocate(layout, n_envs)
+        self._arrays_size = layout.nbytes(n_envs)
+        self._ring = ring_bytes(-(-n_envs // self.config.workers))
+        self._n_envs = n_envs
+        self._block = SharedBlock.allocate(self._arrays_size + 2 * self._ring * self.config.workers)
+        buffers = Buffers.allocate(layout, n_envs, self._block.view)
+        buffers.age[:] = -1
+        return buffers
+
+    def _place(self, worker: Worker) -> None:
+        """Tell a worker where its arrays are."""
+        placement = None
+        if self._block is not None:
+            commands = self._arrays_size + 2 * self._ring * worker.index
+            awake = _AWAKE if len(self.workers) <= available_cores() else 0.0
+            placement = Placement(self._block.size, self._n_envs, commands, commands + self._ring, self._ring, awake)
+        try:
+            worker.place(self.deaths, self._block, placement)
+        except EOFError:
+            raise worker.death("It ended before its first command.") from None
+
+    def _retire(self, worker: Worker) -> None:
+        if worker.alive:
+            self.deaths.unregister(worker.process.sentinel)
+        worker.kill()
+        worker.release()

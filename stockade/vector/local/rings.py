@@ -1,0 +1,96 @@
+"""Two rings a worker in shared memory: entries are written there, their number travels by eventfd.
+
+parent: push entries, announce(k) -> eventfd -> worker: wait() = k, pop k entries; and the same the other way round.
+
+Nobody reads an index that the other side writes: what is new is known from the eventfd alone, whose kernel lock also
+orders the memory. An eventfd costs half of what a pipe or a socket does, and there is no name to leave behind, as
+there is with a POSIX semaphore.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+
+from stockade.errors import UnsupportedFeatureError
+
+STEP_ALL = 1 << 30
+"""Code of an entry: step all environments of the worker. Codes below it step one environment, given by its place."""
+MESSAGE = STEP_ALL + 1
+"""Code of an entry: there is a message on the channel."""
+PAYLOAD = 1 << 31
+"""Flag of a reply: an outcome follows on the channel (one for all replies that are announced together)."""
+
+_CODE_BITS = 32
+_SEQUENCE_MASK = (1 << 31) - 1
+_SPARE = 8
+
+
+class Ring:
+    """One side's view of a ring: the producer pushes and announces, the consumer waits and pops.
+
+    Args:
+        slots: the ring's part of shared memory.
+        fd: its eventfd.
+    """
+
+    def __init__(self, slots: memoryview, fd: int) -> None:
+        self._slots = slots.cast("q")
+        self._size = len(self._slots)
+        self._next = 0
+        self._poll = select.poll()
+        self._poll.register(fd, select.POLLIN)
+        self.fd = fd
+
+    def push(self, sequence: int, code: int) -> None:
+        """Write an entry; it is not known to the other side before `announce`."""
+        self._slots[self._next] = (sequence & _SEQUENCE_MASK) << _CODE_BITS | code
+        self._next = (self._next + 1) % self._size
+
+    def announce(self, count: int) -> None:
+        """Tell the other side that there are `count` more entries."""
+        os.eventfd_write(self.fd, count)
+
+    def post(self, sequence: int, code: int) -> None:
+        """Push and announce one entry."""
+        self._slots[self._next] = (sequence & _SEQUENCE_MASK) << _CODE_BITS | code
+        self._next = (self._next + 1) % self._size
+        os.eventfd_write(self.fd, 1)
+
+    def wait(self, awake: float = 0.0) -> int:
+        """Number of new entries; blocks if there are none and the eventfd is a blocking one.
+
+        Args:
+            awake: for so many seconds the core is kept from sleeping, because waking it can take 0.1 ms on a virtual
+                machine. It is offered to others all the time, so that the parent gets it at once if it needs it.
+        """
+        if awake:
+            end = time.perf_counter() + awake
+            while not self._poll.poll(0) and time.perf_counter() < end:
+                os.sched_yield()
+        return os.eventfd_read(self.fd)
+
+    def pop(self) -> tuple[int, int]:
+        """The next entry: (sequence, code)."""
+        entry = self._slots[self._next]
+        self._next = (self._next + 1) % self._size
+        return entry >> _CODE_BITS, entry & ((1 << _CODE_BITS) - 1)
+
+    def release(self) -> None:
+        """Let go of the memory."""
+        self._slots.release()
+
+
+def ring_bytes(environments: int) -> int:
+    """Size of a ring for a worker with so many environments: one entry each, and a few for messages."""
+    return 8 * (-(-(environments + _SPARE) // 8) * 8)
+
+
+def new_signals() -> tuple[int, int]:
+    """The eventfds of a worker: one it sleeps on, one that the parent polls."""
+    if not hasattr(os, "eventfd"):
+        raise UnsupportedFeatureError(
+            "the backends shared_memory and async need eventfd, which is Linux only: take backend='pipes' or 'serial'"
+        )
+    return os.eventfd(0, os.EFD_CLOEXEC), os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)

@@ -1,0 +1,157 @@
+"""Backend `native`: the built-in world in this process. actions (n,) -> one compiled batch -> rows of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from stockade.cage2 import kernel
+from stockade.cage2.batch import Batch
+from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights, WorldConfig
+from stockade.cage2.env import CAGE2Env
+from stockade.cage2.snapshot import Snapshot
+from stockade.cage2.truth import TrueState
+from stockade.vector.base import BaseVectorEnv
+from stockade.vector.native_slice import NativeSlice, refuse_options
+from stockade.vector.outcome import Description, Outcome, SliceConfig, autoreset_mode_of
+from stockade.vector.spaces import ActionGate, Buffers, Tree
+from stockade.vector.truth import TrueStates
+
+
+class NativeVectorEnv(BaseVectorEnv):
+    """`num_envs` worlds behind one step; observation, action and reward of each as in CAGE2Env.
+
+    Args:
+        num_envs: number of worlds; a million is fine.
+        red, horizon, rules, chance, green, obs, reward: as in WorldConfig.
+        autoreset_mode: `next_step` (the step after the last one resets and ignores the action), `same_step` (the last
+            step returns the new episode's observation and `final_obs`, `final_info`), `disabled` (call
+            `reset(options={"reset_mask": mask})`).
+        obs_dtype: uint8 or float32.
+        copy: give fresh arrays; with False the next step overwrites what this one gave.
+        info: fill infos as CAGE2Env does; off by default because names for thousands of worlds cost more than a step.
+        action_mask: give the static (n, 145) `action_mask` in infos.
+        threads: threads over slices of the worlds; None chooses. Results do not depend on it.
+        render_mode: None or `ansi`.
+    """
+
+    def __init__(
+        self,
+        num_envs: int,
+        red: str = "bline",
+        horizon: int = 100,
+        rules: str = "current",
+        chance: str = "fast",
+        green: str = "sleep",
+        *,
+        obs: str = "bits",
+        reward: RewardWeights = CHALLENGE_REWARD,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        obs_dtype: Any = np.uint8,
+        copy: bool = True,
+        info: bool = False,
+        action_mask: bool = False,
+        threads: int | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        self.closed = True
+        mode = autoreset_mode_of(autoreset_mode)
+        world = CAGE2Env(
+            red, horizon, rules, chance, green, obs=obs, reward=reward, obs_dtype=obs_dtype, info=info,
+            action_mask=action_mask, render_mode=render_mode,
+        )  # fmt: skip
+        description = Description.of(world)
+        batch = Batch(world.config, num_envs, threads)
+        buffers = Buffers.allocate(description.layout, batch.n)
+        config = SliceConfig(mode, check_finite=False, true_states="every_step")
+        self._slice = NativeSlice(world, batch, 0, buffers, config)
+        self._truth: TrueStates | None = None
+        super().__init__(description, batch.n, buffers, config, copy)
+        self._gate = _CompiledGate(description.layout.action_space)
+
+    @property
+    def config(self) -> WorldConfig:
+        """Red, horizon, rules and so on."""
+        return self._slice.batch.config
+
+    @property
+    def _batch(self) -> Batch:
+        return self._slice.batch
+
+    def true_state(self) -> TrueStates:
+        """What is really the case now: live views of the worlds' memory, nothing is copied."""
+        self._require_begun()
+        if self._truth is None:
+            worlds = self._slice.batch.worlds.view()
+            worlds.flags.writeable = False
+            self._truth = TrueStates(worlds, self._buffers.age, self._slice.batch.truth, TrueState.of)
+        return self._truth
+
+    def snapshot(self, index: int | None = None) -> Snapshot:
+        """This moment of all worlds, or of one, chance included."""
+        self._require_begun()
+        return self._slice.batch.snapshot(index)
+
+    def restore(self, snapshot: Snapshot, index: int | None = None, seed: int | None = None) -> np.ndarray:
+        """Put all worlds back, or one; returns what blue sees in all of them.
+
+        A snapshot of one world may be put into all, for instance to try many actions from it. With a seed, world i
+        continues with new chance from seed + i.
+        """
+        self._require_open()
+        if index is not None:
+            self._require_begun()
+        self._slice.put_back(snapshot, index, seed, self.copy)
+        self._over = self._slice.batch.worlds["over"] != 0
+        stuck = self._over if self.autoreset_mode is not AutoresetMode.NEXT_STEP else np.zeros_like(self._over)
+        self._needs_reset, self._steppable, self._never_reset = stuck, not stuck.any(), False
+        return self._observations()
+
+    def random_peek(self) -> np.ndarray:
+        """(n,) uint32, the next 32 bits of each reference stream, not drawn; only under `chance="cyborg"`."""
+        self._require_begun()
+        return self._slice.batch.peek()[0]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Live views are made anew."""
+        return {**self.__dict__, "_truth": None}
+
+    def _step_all(self) -> Outcome:
+        if self.copy:
+            self._slice.use_new_arrays()
+        return self._slice.step(self._buffers.actions)
+
+    def _command(self, kind: str, parts: Sequence[Any] = (), common: Sequence[Any] = ()) -> Outcome:
+        if self.copy and kind == "reset":
+            self._slice.use_new_arrays()
+        outcome: Outcome = getattr(self._slice, kind)(*parts, *common)
+        return outcome
+
+    def _results(self) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
+        buffers = self._buffers  # new ones in every step
+        return buffers.observations, buffers.rewards, buffers.terminated, buffers.truncated
+
+    def _observations(self) -> Any:
+        return self._buffers.observations
+
+    def _split_mask(self, options: dict[str, Any] | None) -> tuple[np.ndarray, dict[str, Any] | None]:
+        mask, rest = super()._split_mask(options)
+        refuse_options(rest)
+        return mask, rest
+
+    def _shut_down(self, timeout: float) -> None:
+        self._slice.close()
+
+
+class _CompiledGate(ActionGate):
+    """The same checks; for arrays as policies give them in one compiled pass, which saves a third of a small step."""
+
+    def put(self, target: Tree, actions: Any, count: int, rows: Any = slice(None), env_ids: Any = None) -> None:
+        if type(actions) is np.ndarray and actions.dtype == np.int64 and actions.shape == (count,):
+            target[...] = actions
+            if kernel.first_invalid(target) < 0:
+                return
+        super().put(target, actions, count, rows, env_ids)

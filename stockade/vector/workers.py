@@ -1,0 +1,155 @@
+"""What backends with workers share, seen from the parent: how environments are divided, which worker is replaced, how
+the environments of a lost one continue."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from stockade.cage2.seeds import Seeds, read_seeds
+from stockade.errors import WorkerDiedError, WorkerStartError, WorkerTimeoutError
+from stockade.vector.base import BaseVectorEnv
+from stockade.vector.host import SliceSpec
+from stockade.vector.outcome import Description, Failure, Inheritance, Outcome, SliceConfig
+from stockade.vector.spaces import Buffers, assign, copied, tree_map
+
+REPLACEABLE = ("step", "reset", "step_some", "reset_some")
+"""Commands that are given again to the worker that replaces a lost one."""
+
+
+class WorkerVectorEnv(BaseVectorEnv):
+    """Environments in workers, of which `restart` may be replaced in the life of the vector environment.
+
+    Args:
+        description, n_envs, buffers, config, copy: as of `BaseVectorEnv`.
+        restart: how many workers may be replaced before the loss of one is an error.
+        timeout: seconds that a call to the environments may take; None waits for ever.
+        shared: whether workers write to `buffers` themselves.
+
+    Attributes:
+        restarts: how many workers were replaced.
+    """
+
+    def __init__(
+        self,
+        description: Description,
+        n_envs: int,
+        buffers: Buffers,
+        config: SliceConfig,
+        copy: bool,
+        restart: int,
+        timeout: float | None,
+        shared: bool,
+    ) -> None:
+        self.restart = restart
+        self.restarts = 0
+        self._timeout = timeout
+        self._last_seeds = read_seeds(None, n_envs)
+        # A worker that is killed may leave half of a row in shared memory: these are the last whole ones.
+        self._whole = copied(buffers.results()) if restart and shared else None
+        super().__init__(description, n_envs, buffers, config, copy)
+
+    def _deadline(self) -> float | None:
+        return None if self._timeout is None else time.monotonic() + self._timeout
+
+    def _count_restart(self, kind: str, error: WorkerDiedError | WorkerTimeoutError) -> None:
+        """A worker that served a command of this kind is replaced, or the error is raised and says why not."""
+        if self.restarts >= self.restart or kind not in REPLACEABLE:
+            why = f"restart={self.restart} is used up" if self.restart else "pass restart=N to have N workers replaced"
+            if kind not in REPLACEABLE:
+                why = f"it was serving {kind}, which is not given to a new worker"
+            error.args = (f"{error.args[0].rstrip()} Not replaced: {why}.",)
+            raise error
+        self.restarts += 1
+
+    def _inheritance(self, first: int, stop: int) -> Inheritance:
+        """What the environments of a new worker must know about those that are lost."""
+        if self._whole is not None:
+            rows = slice(first, stop)
+            self._buffers.put_results(rows, tree_map(lambda array: array[rows], self._whole))
+        return Inheritance(
+            [self._was_over(i) for i in range(first, stop)],
+            [self._new_seed(i) for i in range(first, stop)],
+            copied(self._buffers.part(first, stop).results()),
+        )
+
+    def _was_over(self, i: int) -> bool:
+        """Whether environment i was about to be reset by autoreset, so that nothing of it is lost."""
+        return self.autoreset_mode is AutoresetMode.NEXT_STEP and bool(self._over[i])
+
+    def _new_seed(self, i: int) -> int | None:
+        """A seed for an environment that starts again: its past is not repeated, a repeated run still is."""
+        if not self._last_seeds.given[i]:
+            return None
+        return int(np.random.SeedSequence([int(self._last_seeds.values[i]), self.restarts]).generate_state(1)[0])
+
+    def _note_reset(self, mask: np.ndarray, seeds: Seeds, outcome: Outcome) -> list[Failure]:
+        seeded = seeds.given & mask
+        self._last_seeds.values[seeded], self._last_seeds.given[seeded] = seeds.values[seeded], True
+        return super()._note_reset(mask, seeds, outcome)
+
+    def _keep_whole(self, rows: Any = slice(None)) -> None:
+        """These rows of the arrays are complete."""
+        if self._whole is not None:
+            assign(self._whole, rows, tree_map(lambda array: array[rows], self._buffers.results()))
+
+    def _observations(self) -> Any:
+        self._keep_whole()
+        return super()._observations()
+
+
+def divide(factory: bytes, n_envs: int, workers: int, config: SliceConfig) -> list[SliceSpec]:
+    """Environments spread evenly over workers."""
+    bounds = itertools.pairwise(n_envs * k // workers for k in range(workers + 1))
+    return [SliceSpec(factory, first, stop - first, config) for first, stop in bounds]
+
+
+def span(spec: SliceSpec) -> str:
+    """The environments of a worker, for messages."""
+    return f"{spec.first}" if spec.count == 1 else f"{spec.first} to {spec.stop - 1}"
+
+
+def env_ids(spec: SliceSpec) -> tuple[int, ...]:
+    """The environments of a worker."""
+    return tuple(range(spec.first, spec.stop))
+
+
+def overdue(name: str, index: int, spec: SliceSpec, timeout: float | None, note: str = "") -> WorkerTimeoutError:
+    """The error for a worker that did not answer."""
+    return WorkerTimeoutError(
+        f"{name} did not answer within timeout={timeout} s and was killed; pass a larger timeout=, or None to wait for "
+        f"ever, if steps may take that long. {note}",
+        index,
+        env_ids(spec),
+    )
+
+
+def raise_if_failed(answer: Any, index: int, spec: SliceSpec) -> None:
+    """If a worker could not build its environments, raise what stopped it."""
+    if isinstance(answer, Failure):
+        message = f"worker {index} could not build its environments {span(spec)}"
+        refusal = WorkerStartError(f"{message}:\n{answer.text}", index, env_ids(spec))
+        original = answer.original()
+        if original is None:
+            raise refusal
+        original.add_note(str(refusal))
+        raise original from refusal
+
+
+def common_description(descriptions: list[Description], specs: list[SliceSpec]) -> Description:
+    """The description of all environments, which must be the same in every worker."""
+    first = descriptions[0]
+    for index, (description, spec) in enumerate(zip(descriptions, specs, strict=True)):
+        if description.layout != first.layout:
+            raise WorkerStartError(
+                f"the environments of worker {index} have other spaces than those of worker 0: "
+                f"{description.layout} and {first.layout}; the factory must always give the same",
+                index,
+                env_ids(spec),
+            )
+    first.check(specs[0].config)
+    return first
