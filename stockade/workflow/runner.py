@@ -21,7 +21,7 @@ import numpy as np
 
 from stockade.errors import WorkError
 from stockade.learn.train import StopSignals
-from stockade.text import duration, fixed, interval
+from stockade.text import duration, fixed, interval, plural
 from stockade.workflow.board import Board
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.engine import Engine, Event, Failed, Restarted, Trainer, local_engine
@@ -112,8 +112,8 @@ class Runner:
         done = False
         try:
             if self.proposals:
-                self.say(f"continuing {self.folder.path}: {len(self.results)} trainings are done, "
-                         f"{len(self._interrupted)} were interrupted")  # fmt: skip
+                self.say(f"continuing {self.folder.path}: {plural(len(self.results), 'training')} done, "
+                         f"{len(self._interrupted)} interrupted")  # fmt: skip
             with StopSignals() as stop:
                 while stop.received is None and not done:
                     while len(self._in_flight) < engine.capacity and (proposed := self._next(propose)) is not None:
@@ -137,7 +137,7 @@ class Runner:
         return stop.received
 
     def _say_stopped(self, number: int) -> None:
-        parts = [f"stopped by {signal.Signals(number).name} after {len(self.results)} trainings"]
+        parts = [f"stopped by {signal.Signals(number).name} after {plural(len(self.results), 'training')}"]
         for training in self._in_flight:
             kept = self.folder.load_training(training)
             text = "begins again" if kept is None else f"is kept after {kept[0]} updates"

@@ -160,9 +160,10 @@ class SeparateSession:
         orders = tuple(r.order for r in rows)
         return Outcome(
             TYPES, self.strategy.matters, orders, returns, np.stack([self._training_sd(r) for r in rows], axis=1),
-            np.array([sum(other.episodes for other in self._same_class(r)) for r in rows]), free_returns, free_sd,
-            policies=tuple(f"policies/{self.folder.policy_path(r.number, r.order).name}.json" for r in rows),
+            episodes=np.array([sum(other.episodes for other in self._same_class(r)) for r in rows]),
+            free_returns=free_returns, free_sd=free_sd,
             curves=self._curves([*orders, *([] if free is None else [FREE])]),
+            policies=tuple(f"policies/{self.folder.policy_path(r.number, r.order).name}.json" for r in rows),
             ended=f"{self.runner.used:,} episodes; {self.ended}", seconds=self.runner.seconds(),
             compliance=None if self._strict else np.nan_to_num(np.array([r.compliance for r in rows])),
             total=self.strategy.n_classes, extra={"trainings": [_described(r) for r in self.results.values()]},

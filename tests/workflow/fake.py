@@ -79,7 +79,8 @@ class FakeTrainer:
         digest = hashlib.sha256(repr((task.order, task.seed, rest["chunks"])).encode())
         if task.weights is not None:
             digest.update(task.weights["head"].tobytes())
-        chance = np.random.default_rng(list(digest.digest()))
+        rest = {"seed": list(digest.digest()), **rest}  # of its own state, if it has one
+        chance = np.random.default_rng(rest["seed"])
         value = true_value(task.order) + 0.5 * chance.standard_normal()
         if strict:
             value -= 4.0 / 2 ** rest["chunks"]  # what more training brings
