@@ -17,4 +17,6 @@ kernel      case
 train       n_envs, case (2 threads, 1 thread, Stable-Baselines3): episodes/s; part: ms per iteration and %
 learn       case (ours, Stable-Baselines3): return
 search      parallel: workflows/min
+search-quality          red, method, budget, part (regret, RMSE: points; time: s; reported: orders); one round per seed
+search-truth-RED-STEPS  order, training (alone, together), seed, episodes, judged: return
 """

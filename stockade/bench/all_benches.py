@@ -1,4 +1,6 @@
-"""`stockade bench all`: every bench but `search`, which needs Ray; one after the other, each in its own process.
+"""`stockade bench all`: every bench but those of the search, one after the other, each in its own process.
+
+`search` needs Ray and `search-quality` hours; they are run by themselves.
 
 for each bench: `stockade bench NAME --json FOLDER/NAME.json` in a new session -> exit code, leftovers -> summary
 
@@ -48,7 +50,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class AllBenches:
-    """Run every bench but `search` and keep the results; under half an hour on 2 cores, about a minute with --quick."""
+    """Run every bench but the search's; under half an hour on 2 cores, about a minute with --quick."""
 
     quick: bool = False
     """Short rounds of the lighter benches: to see that all works, not for figures."""

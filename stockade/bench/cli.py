@@ -15,6 +15,7 @@ from stockade.bench.kernel import KernelBench
 from stockade.bench.report import Report
 from stockade.bench.scaling import ScalingBench, VectorBench
 from stockade.bench.search import SearchParallelBench
+from stockade.bench.search_quality import SearchQualityBench
 from stockade.bench.startup import StartupBench
 from stockade.bench.stragglers import StragglersBench
 from stockade.bench.throughput import ThroughputBench, TrueStateBench
@@ -39,6 +40,7 @@ Benches = (
     | Annotated[TrainBench, _command("train", "PPO's speed, and where the time goes.")]
     | Annotated[LearnBench, _command("learn", "PPO's returns beside another library's.")]
     | Annotated[SearchParallelBench, _command("search", "Workflows per minute on Ray, two at a time to one.")]
+    | Annotated[SearchQualityBench, _command("search-quality", "Regret and errors of searches, against the truth.")]
     | Annotated[Report, _command("report", "Fill the tables of pages and draw the pictures, from results.")]
     | Annotated[Compare, _command("compare", "What became slower between two results.")]
 )

@@ -1,4 +1,4 @@
-"""The pictures of docs/benchmarks.md: results -> a Matplotlib figure, or None without figures.
+"""The pictures of docs/benchmarks.md and docs/search.md: results -> a Matplotlib figure, or None without figures.
 
 The same results give the same bytes with the same Matplotlib: ids are salted with a constant and there is no date.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +17,25 @@ from stockade.errors import InputError
 from stockade.files import write_durably
 
 COLOURS = {"native": "#1f5fa8", "serial": "#6b7480", "pipes": "#c0392b", "shared_memory": "#d9730d",
-           "async": "#2e8b57", "ray": "#7d3c98"}  # fmt: skip
-"""Of our backends, in all pictures. Other libraries are drawn in the colours below."""
+           "async": "#2e8b57", "ray": "#7d3c98",
+           "strict": "#1f5fa8", "gp-ucb": "#c0392b", "random": "#6b7480", "round-robin": "#d9730d"}  # fmt: skip
+"""Of our backends and of the ways to search, in all pictures. Other libraries are drawn in the colours below."""
 _OTHERS = ("#8c9bab", "#b08968", "#9bb8a3", "#b59cc4", "#c9a0a0", "#7f8f8f", "#a3a65a")
 _WORLDS = {"synthetic": "an environment that costs what the reference does", "built-in": "the built-in world"}
 _PARTS = {"environment": "#1f5fa8", "true states": "#d9730d", "messages": "#c0392b",
           "waiting for the slowest": "#b8bec6", "process management": "#7d3c98"}  # fmt: skip
 _FEW = 8
 """Environments of the panel of crossings: with more of them all backends pass `serial` at the cheapest steps."""
+_LEAST_POINTS = 0.01
+"""What the logarithmic axes of the search's quality end at: a policy may have no regret at all."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Curves of medians with their ranges: one per value of the tags `series`, over the tag `x`."""
+    """Curves of medians with their ranges: one per value of the tags `series`, over the tag `x`.
+
+    With `points` each round is a point instead of part of a range.
+    """
 
     title: str
     found: Sequence[Figure]
@@ -38,6 +44,7 @@ class Panel:
     y_label: str
     series: tuple[str, ...] = ("backend",)
     log_y: bool = False
+    points: bool = False
 
     def draw(self, axes: Any) -> None:
         """Into axes of Matplotlib; x is logarithmic and marked where something was measured, but for sigma."""
@@ -53,8 +60,13 @@ class Panel:
             members.sort(key=lambda figure: float(figure.tags[self.x]))
             xs, ys = [f.tags[self.x] for f in members], [f.value for f in members]
             ranges = [[f.value - min(f.rounds) for f in members], [max(f.rounds) - f.value for f in members]]
-            axes.errorbar(xs, ys, yerr=ranges, fmt=f"o{style}", ms=3.5, linewidth=1.2, elinewidth=1, capsize=2,
-                          color=colour, label=name)  # fmt: skip
+            if self.points:
+                axes.plot(xs, ys, style, linewidth=1.2, color=colour, label=name)
+                each = [(x, value) for x, f in zip(xs, members, strict=True) for value in f.rounds]
+                axes.plot(*zip(*each, strict=True), "o", ms=4, alpha=0.6, markeredgewidth=0, color=colour)
+            else:
+                axes.errorbar(xs, ys, yerr=ranges, fmt=f"o{style}", ms=3.5, linewidth=1.2, elinewidth=1, capsize=2,
+                              color=colour, label=name)  # fmt: skip
             drawn.append(colour)
         plain(axes, self.title, self.x_label, self.y_label)
         if self.log_y:
@@ -138,10 +150,22 @@ def bottleneck(results: Results) -> Any:
     return picture
 
 
+def search_quality(results: Results) -> Any:
+    """Regret and error of searches over their budgets, one line per method: two panels for each attacker."""
+    found = find(figures(results, "search-quality"), "points")
+    found = [replace(f, rounds=tuple(max(value, _LEAST_POINTS) for value in f.rounds)) for f in found]
+    labels = {"regret": "regret of the delivered policy", "RMSE": "error of the reported values (RMSE)"}
+    panels = [Panel(f"{red}: {label}", find(found, red=red, part=part), "budget", "training episodes",
+                    f"points ({_LEAST_POINTS} or less at the bottom)", ("method",), log_y=True, points=True)
+              for red in in_order(f.tags["red"] for f in found) for part, label in labels.items()]  # fmt: skip
+    return _panels("Searches against the brute-force truth, one point per seed", panels)
+
+
 PICTURES: dict[str, Callable[[Results], Any]] = {
-    draw.__name__: draw for draw in (throughput, bottleneck, stragglers, scaling, memory)
+    **{f"bench-{draw.__name__}": draw for draw in (throughput, bottleneck, stragglers, scaling, memory)},
+    "search-quality": search_quality,
 }
-"""By name of the file: docs/images/bench-NAME.svg."""
+"""By name of the file: docs/images/NAME.svg."""
 
 
 # ------------------------------------------------------------------------------------------------------ shared by all

@@ -19,7 +19,7 @@ from stockade.bench.tables import TABLES
 from stockade.errors import InputError
 from stockade.files import write_durably
 
-PAGES = (Path("README.md"), Path("docs/benchmarks.md"), Path("docs/first-version.md"))
+PAGES = (Path("README.md"), Path("docs/benchmarks.md"), Path("docs/first-version.md"), Path("docs/search.md"))
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Report:
         except OSError as error:
             raise InputError(f"--images {self.images}: cannot make this folder ({error.strerror})") from error
         for name, picture in pictures.items():
-            save(picture, self.images / f"bench-{name}.svg")
-            print(self.images / f"bench-{name}.svg")
+            save(picture, self.images / f"{name}.svg")
+            print(self.images / f"{name}.svg")
         for page, text in texts.items():
             write_durably(page.absolute(), text.encode())
             print(page)

@@ -21,7 +21,8 @@ Tags = dict[str, Any]
 RESULTS = Path("benchmarks/results")
 """Where results are kept: in a checkout, those that the documentation shows."""
 _FORMS = {"n_envs": "n={:,}", "workers": "{:,} workers", "threads": "{} threads", "step_us": "steps of {:g} us",
-          "sigma": "sigma {}", "to": "to {}", "parallel": "{} at a time"}  # fmt: skip
+          "sigma": "sigma {}", "to": "to {}", "parallel": "{} at a time", "seed": "seed {}", "judged": "{:,} judged",
+          "budget": "{:,} episodes", "episodes": "{:,} episodes"}  # fmt: skip
 
 
 @dataclass(frozen=True)

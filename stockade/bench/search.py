@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json as jsonlib
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -79,23 +79,31 @@ class SearchParallelBench(BenchCommand):
         with _ray_held_to(parallel), tempfile.TemporaryDirectory() as folder:
             self._search(Path(folder), "first", parallel, parallel, self.n_envs)
             begin = time.perf_counter()
-            self._search(Path(folder), "timed", parallel, self.workflows, self.episodes)
+            summary = self._search(Path(folder), "timed", parallel, self.workflows, self.episodes)
             seconds = time.perf_counter() - begin
-            summary = jsonlib.loads((Path(folder) / "timed" / "summary.json").read_bytes())
-        return seconds, {one["number"]: (one["order"], one["value"]) for one in summary["workflows"]}
+        return seconds, {one["number"]: (one["order"], one["value"]) for one in summary["trainings"]}
 
-    def _search(self, runs: Path, name: str, parallel: int, workflows: int, episodes: int) -> None:
+    def _search(self, runs: Path, name: str, parallel: int, workflows: int, episodes: int) -> dict[str, Any]:
         config = SearchConfig(
             engine="ray", parallel=parallel, n_workflows=workflows, n_envs=self.n_envs, horizon=self.max_steps,
             total_episodes=workflows * episodes, max_episodes=episodes, search="round-robin",
             constraint="reward",  # a fixed number of episodes each: all searches do the same work, whatever they find
             first_version=RewardFlags(min_episodes=0, fixed_episodes=True), classes=False, name=name, runs=runs,
             plots=False)  # fmt: skip
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-            code = config.run()
-        if code:
-            raise InputError(f"the search was stopped (exit code {code})")
+        return quiet_search(config)
+
+
+def quiet_search(config: SearchConfig) -> dict[str, Any]:
+    """Search without the output of a search; its summary. A signal that stops it ends the bench."""
+    from stockade.workflow.search import search
+
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        result = search(config)
+    if result.stopped is not None:
+        print("the search was stopped", file=sys.stderr)
+        raise SystemExit(result.exit_code)
+    return result.to_dict()
 
 
 @contextlib.contextmanager

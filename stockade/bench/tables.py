@@ -118,6 +118,20 @@ def _first_version(results: Results) -> str:
     ).markdown()
 
 
+def _search_quality(results: Results) -> str:
+    """The picture, and one row for each attacker, budget and method: medians over the seeds with their ranges."""
+    found = figures(results, "search-quality")
+    if not found:
+        return not_measured("search-quality")
+    cells: dict[tuple[Tag, ...], dict[Tag, str]] = {}
+    for f in sorted(found, key=lambda f: (f.tags["red"], f.tags["budget"])):
+        cells.setdefault(tuple(f.tags[name] for name in ("red", "budget", "method")), {})[f.tags["part"]] = f.text
+    columns = {"regret": "regret", "RMSE": "RMSE of its values", "reported": "orders reported", "time": "seconds"}
+    rows = [[*map(_word, row), *(values.get(part, "") for part in columns)] for row, values in cells.items()]
+    table = Table(["attacker", "episodes", "method", *columns.values()], rows, align="lrlrrrr").markdown()
+    return f"![Regret and error of searches over training episodes](images/search-quality.svg)\n\n{table}"
+
+
 def _world(bench: str, unit: str, world: str, mode: str) -> Grid:
     to = {"to": None} if bench == "throughput" else {}
     return Grid(bench, unit, ("backend",), "n_envs", "{} environments", {"world": world, "mode": mode, **to})
@@ -155,5 +169,6 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "vector-efficiency": Grid("vector", "of the cores", ("backend",), "step_us", "{} us", {"part": "efficiency"}),
     "learn": _flat("learn"),
     "search": _flat("search"),
+    "search-quality": _search_quality,
 }  # fmt: skip
 """By name of the block between `<!-- bench:NAME:begin -->` and `<!-- bench:NAME:end -->`."""

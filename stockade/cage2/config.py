@@ -104,6 +104,6 @@ class WorldConfig:
 
     def settings(self) -> np.ndarray:
         """The same for the kernel: one row of SETTINGS."""
+        rules = RED_AGENTS[self.red], self.horizon, self.green == "active", self.rules == "leaderboard"
         weights = self.reward.hosts, self.reward.service, self.reward.restore
-        row = (RED_AGENTS[self.red], self.horizon, self.green == "active", self.rules == "leaderboard", *weights)
-        return np.array([row], SETTINGS)
+        return np.array([(*rules, self.reward != CHALLENGE_REWARD, *weights)], SETTINGS)

@@ -25,7 +25,8 @@ SETTINGS = np.dtype(
         ("horizon", np.int64),
         ("green_active", np.bool_),
         ("leaderboard", np.bool_),
-        # weights of the reward's parts
+        # are the reward's parts weighted, and how
+        ("weighted", np.bool_),
         ("hosts", np.float64),
         ("service", np.float64),
         ("restore", np.float64),
@@ -36,28 +37,34 @@ SETTINGS = np.dtype(
 
 @compiled
 def step(world, ledger, action, settings):
-    """Advance one world by one action of blue; returns the reward."""
+    """Advance one world by one action of blue."""
     forget_activity(world)
     blue_acts(world, ledger, action)
     if settings.green_active:
         green_acts(world, ledger)
     red_chooses(world, ledger)
     red_acts(world, ledger, settings.leaderboard)
-    paid = reward(world, settings)
+    world.reward = reward(world)
     monitor(world)
     world.time += 1
     world.over = world.time >= settings.horizon
-    return paid
 
 
 @compiled
-def reward(world, settings):
-    """What red's root sessions, the stopped service and a Restore cost, each times its weight."""
-    hosts, service = world.root_cost, SERVICE_DOWN_COST * world.service_down
-    restore = RESTORE_COST if ACTION_KIND[world.blue_action] == RESTORE else 0
-    world.reward = -(hosts + service + restore)
-    # Costs are whole tenths, so that weights of 1 give the reference's rewards to the last bit.
-    cost = settings.hosts * hosts + settings.service * service + settings.restore * restore
+def reward(world):
+    """In tenths: what red's root sessions, the stopped service and a Restore cost."""
+    cost = world.root_cost + SERVICE_DOWN_COST * world.service_down
+    if ACTION_KIND[world.blue_action] == RESTORE:
+        cost += RESTORE_COST
+    return -cost
+
+
+@compiled
+def weighted_reward(world, settings):
+    """The same in whole points, with a weight for each part."""
+    cost = settings.hosts * world.root_cost + settings.service * (SERVICE_DOWN_COST * world.service_down)
+    if ACTION_KIND[world.blue_action] == RESTORE:
+        cost += settings.restore * RESTORE_COST
     return (0.0 - cost) / 10.0  # no minus zero
 
 
@@ -86,13 +93,15 @@ entry_point = cached(*KERNEL_SOURCES)
 @entry_point
 def step_batch(worlds, ledgers, initial, settings, actions, obs, rewards, over, begin, end, autoreset):
     """Step worlds [begin, end). With `autoreset`, a world whose episode was over begins a new one instead."""
+    weighted = settings[0].weighted
     for i in range(begin, end):
         if autoreset and worlds[i].over:
             reset(worlds, i, ledger_of(ledgers, i), initial, settings[0])
             rewards[i] = 0.0
             over[i] = False
         else:
-            rewards[i] = step(worlds[i], ledger_of(ledgers, i), actions[i], settings[0])
+            step(worlds[i], ledger_of(ledgers, i), actions[i], settings[0])
+            rewards[i] = weighted_reward(worlds[i], settings[0]) if weighted else worlds[i].reward / 10.0
             over[i] = worlds[i].over
         copy_observation(worlds[i], obs[i])
 

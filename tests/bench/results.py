@@ -40,3 +40,14 @@ def write(folder: Path, *results: Result) -> Path:
     for each in results:
         write_result(folder / f"{each.bench}.json", each)
     return folder
+
+
+def search_quality() -> Result:
+    """Two attackers, two methods, two budgets, three seeds; one search without regret."""
+    parts = {"regret": ("points", [0.5, -0.1, 2.0]), "RMSE": ("points", [1.0, 2.0, 3.0]), "time": ("s", [9.0] * 3),
+             "reported": ("orders", [6.0] * 3)}  # fmt: skip
+    return result("search-quality", [
+        figure(rounds, unit, red=red, method=method, budget=budget, part=part)
+        for red in ("bline", "meander") for method in ("strict", "gp-ucb") for budget in (50_000, 100_000)
+        for part, (unit, rounds) in parts.items()
+    ])  # fmt: skip

@@ -11,7 +11,7 @@ from stockade.bench.pictures import PICTURES, save
 from stockade.bench.report import PAGES, fill
 from stockade.bench.result import find, read_results
 from stockade.bench.tables import FIRST_VERSION, TABLES, Grid
-from tests.bench.results import figure, result, write
+from tests.bench.results import figure, result, search_quality, write
 
 ROOT = Path(__file__).parents[2]
 MARKED = "# Title\n\n<!-- bench:memory:begin -->\nold\n<!-- bench:memory:end -->\n\nwritten by hand\n"
@@ -51,12 +51,12 @@ def test_the_tables_of_the_pages_are_what_the_committed_results_give(page, commi
     assert (ROOT / page).read_text() == fill(ROOT / page, "bench", blocks), "run `stockade bench report`"
 
 
-def test_every_table_is_on_a_page_and_every_picture_is_there():
+def test_every_table_is_on_a_page_and_every_picture_is_there(committed):
     text = "".join((ROOT / page).read_text() for page in PAGES)
     assert set(re.findall(r"<!-- bench:([\w-]+):begin", text)) == set(TABLES)
-    pictures = set(re.findall(r"images/bench-(\w+).svg", text))
-    assert pictures == set(PICTURES)
-    assert all((ROOT / "docs" / "images" / f"bench-{name}.svg").is_file() for name in pictures)
+    pictures = set(re.findall(r"images/((?:bench|search)-[\w-]+).svg", text))
+    assert pictures == {name for name in PICTURES if name.removeprefix("bench-") in committed}
+    assert all((ROOT / "docs" / "images" / f"{name}.svg").is_file() for name in pictures)
 
 
 def test_links_within_the_page_lead_to_headings():
@@ -92,7 +92,7 @@ def test_what_was_not_measured_says_what_to_run():
 def test_a_picture_drawn_again_is_the_same_file(committed, name, tmp_path):
     files = [tmp_path / "first.svg", tmp_path / "second.svg"]
     for file in files:
-        save(PICTURES[name](committed), file)
+        save(PICTURES[name]({"search-quality": search_quality(), **committed}), file)
     content = files[0].read_bytes()
     assert content.startswith(b"<?xml")
     assert b"<dc:date>" not in content

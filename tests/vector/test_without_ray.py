@@ -29,7 +29,7 @@ def without_ray(monkeypatch):
         lambda: stockade.make_vec(4, backend="ray", env=SyntheticEnv),
         lambda: make_vector("ray", SyntheticEnv, 4, workers=2, address="auto"),
         lambda: rllib.register(),
-        lambda: SearchConfig(engine="ray", runs=Path("nowhere")).run(),
+        lambda: SearchConfig(engine="ray", train="separate", runs=Path("nowhere")).run(),
         lambda: SearchParallelBench().run(),
     ],
     ids=["make_vec", "with env", "make_vector", "rllib", "search", "bench search"],
