@@ -12,9 +12,10 @@ from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights, WorldConfig
 from stockade.cage2.env import CAGE2Env
 from stockade.vector.asynchronous import AsyncVectorEnv
 from stockade.vector.base import BaseVectorEnv
-from stockade.vector.make import BACKENDS, BackendOptions, Factory, check_options, make_vector
+from stockade.vector.make import BACKENDS, BackendOptions, check_options, make_vector
 from stockade.vector.native import NativeVectorEnv
 from stockade.vector.native_slice import NativeFactory
+from stockade.vector.outcome import Factory
 
 ENV_ID = "stockade/CAGE2-v0"
 
@@ -39,6 +40,7 @@ _CONFIG_OPTIONS = WorldConfig.__dataclass_fields__.keys()
 _WORLD_OPTIONS = VecOptions.__annotations__.keys() - BackendOptions.__annotations__.keys()
 
 
+<<<<<<< HEAD
 def make(
     red: str = "bline",
     horizon: int = 100,
@@ -58,6 +60,10 @@ def make(
         red, horizon, rules, chance, green, obs=obs, reward=reward, obs_dtype=obs_dtype, info=info,
         action_mask=action_mask, render_mode=render_mode,
     )  # fmt: skip
+=======
+make = CAGE2Env
+"""One world as a Gymnasium environment: `make(red, horizon, rules, chance, green, ...)`."""
+>>>>>>> wt-vector
 
 
 @overload

@@ -25,7 +25,7 @@ from gymnasium.vector.utils import batch_space
 from stockade.cage2.seeds import SeedLike, Seeds, read_seeds
 from stockade.errors import ResetNeededError, UnsupportedFeatureError
 from stockade.vector.infos import gather_infos
-from stockade.vector.outcome import Description, Failure, Outcome, Saved, SliceConfig, raise_failure
+from stockade.vector.outcome import Description, Failure, Outcome, RunConfig, Saved, raise_failure
 from stockade.vector.slice import RUNNING
 from stockade.vector.spaces import ActionGate, Buffers, Tree, copied
 from stockade.vector.truth import TrueStates
@@ -61,13 +61,13 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         description: of the environments.
         n_envs: how many.
         buffers: their arrays.
-        config: how they are stepped.
+        config: how they are run.
+
+    Attributes:
         copy: whether observations are copies; without it they are the live arrays, overwritten by the next call.
     """
 
-    def __init__(
-        self, description: Description, n_envs: int, buffers: Buffers, config: SliceConfig, copy: bool
-    ) -> None:
+    def __init__(self, description: Description, n_envs: int, buffers: Buffers, config: RunConfig) -> None:
         self.closed = True  # until the backend is ready, there is nothing to close
         layout = description.layout
         self.num_envs = n_envs
@@ -78,7 +78,7 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self.single_action_space = layout.action_space
         self.observation_space = batch_space(layout.observation_space, n_envs)
         self.action_space = batch_space(layout.action_space, n_envs)
-        self.copy = copy
+        self.copy = config.copy
         self._description = description
         self._config = config
         self._buffers = buffers

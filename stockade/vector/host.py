@@ -12,7 +12,7 @@ import numpy as np
 
 from stockade.vector.infos import scatter_infos
 from stockade.vector.local.channel import from_peer, to_parent
-from stockade.vector.outcome import Description, Failure, Inheritance, Outcome, SliceConfig, build_environments
+from stockade.vector.outcome import Description, Failure, Inheritance, Outcome, RunConfig, build_environments
 from stockade.vector.slice import EnvSlice
 from stockade.vector.spaces import Buffers, tree_map
 
@@ -36,7 +36,7 @@ class SliceSpec:
     factory: bytes
     first: int
     count: int
-    config: SliceConfig
+    config: RunConfig
     inheritance: Inheritance | None = None
 
     @property
@@ -76,9 +76,10 @@ class SliceHost:
             self.part = EnvSlice(self._environments, *placed)
 
     def close(self) -> None:
-        """Close the environments."""
-        for environment in self._environments:
-            environment.close()
+        """Close the environments; what they raise then is of no interest to anybody."""
+        part = getattr(self, "part", None)
+        for closing in self._environments if part is None else (part,):
+            closing.close()
 
     def serve(self, kind: str, sequence: int, arguments: tuple[Any, ...]) -> bytes:
         """A command -> (sequence, outcome or None, arrays or None), the arrays as `Buffers.results` gives them."""

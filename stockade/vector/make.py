@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Sequence
 from typing import Any, Literal, TypedDict, Unpack, overload
 
-import gymnasium
 from gymnasium.vector import AutoresetMode
 
 from stockade.cores import available_cores
@@ -15,11 +15,10 @@ from stockade.vector.local.async_ import AsyncPoolVectorEnv
 from stockade.vector.local.env import PipesVectorEnv, SharedMemoryVectorEnv
 from stockade.vector.local.process import PoolConfig, StartMethod
 from stockade.vector.local.serial import SerialVectorEnv
-from stockade.vector.outcome import SliceConfig, TruthRule, autoreset_mode_of
+from stockade.vector.outcome import Factory, RunConfig, TruthRule
 from stockade.vector.ray.cluster import RayConfig
 from stockade.vector.ray.env import RayVectorEnv
 
-Factory = Callable[[], gymnasium.Env[Any, Any]]
 Backend = Literal["native", "serial", "pipes", "shared_memory", "async", "ray"]
 BACKENDS: tuple[Backend, ...] = ("native", "serial", "pipes", "shared_memory", "async", "ray")
 """All of them. `native` runs the built-in world only."""
@@ -115,25 +114,19 @@ def make_vector(backend: str, factory: Factory, n_envs: int, **options: Unpack[B
         raise ValueError(f"backend={backend!r} is unknown; take one of {', '.join(map(repr, BACKENDS[1:]))}")
     check_options(backend, options)
     n_envs = _count("n_envs", n_envs)
-    mode = autoreset_mode_of(options.pop("autoreset_mode", AutoresetMode.NEXT_STEP))
-    rule = _truth_rule(options.pop("true_states", None))
-    config = SliceConfig(mode, options.pop("check_finite", True), rule)
-    copy, restart = options.pop("copy", True), options.pop("restart", 0)
+    run = RunConfig(**_given(options, RunConfig))
     if backend == "serial":
-        return SerialVectorEnv(factory, n_envs, config, copy)
-    batch_size, workers = options.pop("batch_size", None), options.pop("workers", None)
+        return SerialVectorEnv(factory, n_envs, run)
+    workers = options.pop("workers", None)
     count = None if workers is None else _count("workers", workers)
     if backend == "ray":
-        cluster = RayConfig(count, **_given(options, "timeout", "start_timeout", "address", "actor_options"))
-        return RayVectorEnv(factory, n_envs, cluster, config, copy, restart, batch_size)
+        return RayVectorEnv(factory, n_envs, RayConfig(count, **_given(options, RayConfig)), run)
     if options.get("start_method", "fork") not in _START_METHODS:
         raise ValueError(f"start_method={options['start_method']!r} must be one of {', '.join(_START_METHODS)}")
-    given = _given(options, "timeout", "start_method", "daemon", "preload")
-    pool = PoolConfig(min(n_envs, count or available_cores()), shared=backend != "pipes", **given)
-    if backend == "async":
-        return AsyncPoolVectorEnv(factory, n_envs, pool, config, copy, restart, batch_size)
-    kind = PipesVectorEnv if backend == "pipes" else SharedMemoryVectorEnv
-    return kind(factory, n_envs, pool, config, copy, restart)
+    processes = min(n_envs, count or available_cores())
+    pool = PoolConfig(processes, shared=backend != "pipes", **_given(options, PoolConfig))
+    kinds = {"pipes": PipesVectorEnv, "shared_memory": SharedMemoryVectorEnv, "async": AsyncPoolVectorEnv}
+    return kinds[backend](factory, n_envs, pool, run)
 
 
 def check_options(backend: str, options: BackendOptions) -> None:
@@ -147,20 +140,13 @@ def check_options(backend: str, options: BackendOptions) -> None:
             raise ValueError(f"{name}={value!r} is for backend={' or '.join(map(repr, backends))}, not {backend!r}")
 
 
-def _given(options: BackendOptions, *names: str) -> dict[str, Any]:
-    found: dict[str, Any] = dict(options)
-    return {name: found[name] for name in names if name in found}
+def _given(options: BackendOptions, config: Any) -> dict[str, Any]:
+    """The options that are fields of a dataclass."""
+    names = {field.name for field in dataclasses.fields(config)}
+    return {name: value for name, value in options.items() if name in names}
 
 
 def _count(name: str, value: int) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
         raise ValueError(f"{name}={value!r} must be a whole number of at least 1")
     return int(value)
-
-
-def _truth_rule(rule: TruthRule) -> TruthRule:
-    if rule is None or rule in ("every_step", "episode_end"):
-        return rule
-    if isinstance(rule, int) and not isinstance(rule, bool) and rule >= 1:
-        return rule
-    raise ValueError(f"true_states={rule!r} must be 'every_step', 'episode_end', a number of steps, or None")

@@ -16,7 +16,7 @@ from stockade.cage2.snapshot import Snapshot
 from stockade.cage2.truth import TrueState
 from stockade.vector.base import BaseVectorEnv
 from stockade.vector.native_slice import NativeSlice, refuse_options
-from stockade.vector.outcome import Description, Outcome, SliceConfig, autoreset_mode_of
+from stockade.vector.outcome import Description, Outcome, RunConfig, autoreset_mode_of
 from stockade.vector.spaces import ActionGate, Buffers, Tree
 from stockade.vector.truth import TrueStates
 
@@ -41,12 +41,9 @@ class NativeVectorEnv(BaseVectorEnv):
     def __init__(
         self,
         num_envs: int,
-        red: str = "bline",
-        horizon: int = 100,
-        rules: str = "current",
-        chance: str = "fast",
-        green: str = "sleep",
+        red: str = "bline", horizon: int = 100, rules: str = "current", chance: str = "fast", green: str = "sleep",
         *,
+<<<<<<< HEAD
         obs: str = "bits",
         reward: RewardWeights = CHALLENGE_REWARD,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
@@ -55,8 +52,12 @@ class NativeVectorEnv(BaseVectorEnv):
         info: bool = False,
         action_mask: bool = False,
         threads: int | None = None,
+=======
+        obs: str = "bits", obs_dtype: Any = np.uint8, info: bool = False, action_mask: bool = False,
+>>>>>>> wt-vector
         render_mode: str | None = None,
-    ) -> None:
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP, copy: bool = True, threads: int | None = None,
+    ) -> None:  # fmt: skip
         self.closed = True
         mode = autoreset_mode_of(autoreset_mode)
         world = CAGE2Env(
@@ -66,10 +67,10 @@ class NativeVectorEnv(BaseVectorEnv):
         description = Description.of(world)
         batch = Batch(world.config, num_envs, threads)
         buffers = Buffers.allocate(description.layout, batch.n)
-        config = SliceConfig(mode, check_finite=False, true_states="every_step")
+        config = RunConfig(mode, check_finite=False, true_states="every_step", copy=copy)
         self._slice = NativeSlice(world, batch, 0, buffers, config)
         self._truth: TrueStates | None = None
-        super().__init__(description, batch.n, buffers, config, copy)
+        super().__init__(description, batch.n, buffers, config)
         self._gate = _CompiledGate(description.layout.action_space)
 
     @property

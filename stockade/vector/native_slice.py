@@ -20,7 +20,7 @@ from stockade.cage2.env import CAGE2Env
 from stockade.cage2.info import worlds_info
 from stockade.cage2.seeds import Seeds, read_seeds
 from stockade.cage2.snapshot import Snapshot
-from stockade.vector.outcome import Description, Failure, Inheritance, Outcome, Saved, SliceConfig
+from stockade.vector.outcome import Description, Failure, Inheritance, Outcome, RunConfig, Saved
 from stockade.vector.slice import LOST, RESET_OWED, RUNNING, EnvSlice
 from stockade.vector.spaces import Buffers, RowReader
 
@@ -43,7 +43,7 @@ class NativeFactory:
         return CAGE2Env(**self.options)
 
     def make_slice(
-        self, count: int, first: int, buffers: Buffers, config: SliceConfig, inheritance: Inheritance | None
+        self, count: int, first: int, buffers: Buffers, config: RunConfig, inheritance: Inheritance | None
     ) -> NativeSlice:
         """`count` of them as one batch; arguments as of `EnvSlice`."""
         world = self()
@@ -66,7 +66,7 @@ class NativeSlice:
         batch: Batch,
         first: int,
         buffers: Buffers,
-        config: SliceConfig,
+        config: RunConfig,
         inheritance: Inheritance | None = None,
     ) -> None:
         self.first = first
@@ -284,7 +284,7 @@ class NativeSlice:
         if self._singles is None:
             worlds = [self._world.over_world(batch, i) for i in range(batch.n)]
             buffers = Buffers.allocate(Description.of(worlds[0]).layout, batch.n)
-            self._singles = EnvSlice(worlds, self.first, buffers, SliceConfig())
+            self._singles = EnvSlice(worlds, self.first, buffers, RunConfig())
         for i, world in enumerate(self._singles.environments):
             world.unwrapped.follow(bool(self._has_stream[i]), seeds[i])  # type: ignore[attr-defined]
         return self._singles

@@ -25,6 +25,8 @@ TruthRule = Literal["every_step", "episode_end"] | int | None
 """When the cached true state of an environment is refreshed; None: only when asked for."""
 
 
+Factory = Callable[[], gymnasium.Env[Any, Any]]
+"""Makes one environment."""
 _MODES = {name: mode for mode in AutoresetMode for name in (mode, mode.value, mode.name.lower())}
 
 
@@ -36,18 +38,24 @@ def autoreset_mode_of(mode: AutoresetMode | str) -> AutoresetMode:
 
 
 @dataclass(frozen=True)
-class SliceConfig:
-    """How a slice treats its environments.
-
-    Attributes:
-        autoreset_mode: Gymnasium's mode.
-        check_finite: refuse NaN and infinity in rewards and float observations.
-        true_states: when cached true states are refreshed.
-    """
+class RunConfig:
+    """How environments are run, whatever the backend; see `BackendOptions` for what each means to a user."""
 
     autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP
     check_finite: bool = True
     true_states: TruthRule = None
+    copy: bool = True
+    restart: int = 0
+    timeout: float | None = 300.0
+    batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        """Read the mode by any of its names; refuse a rule that is none."""
+        object.__setattr__(self, "autoreset_mode", autoreset_mode_of(self.autoreset_mode))
+        rule = self.true_states
+        is_count = isinstance(rule, int) and not isinstance(rule, bool) and rule >= 1
+        if not (is_count or rule is None or rule in ("every_step", "episode_end")):
+            raise ValueError(f"true_states={rule!r} must be 'every_step', 'episode_end', a number of steps, or None")
 
 
 @dataclass(frozen=True)
@@ -107,7 +115,7 @@ class Description:
             getattr(world, "true_state_view", None),
         )
 
-    def check(self, config: SliceConfig) -> None:
+    def check(self, config: RunConfig) -> None:
         """Refuse a configuration that the environments cannot serve."""
         if config.true_states is not None and not self.has_true_state:
             raise UnsupportedFeatureError(
@@ -115,7 +123,7 @@ class Description:
             )
 
 
-def build_environments(factory: Callable[[], gymnasium.Env[Any, Any]], count: int) -> list[gymnasium.Env[Any, Any]]:
+def build_environments(factory: Factory, count: int) -> list[gymnasium.Env[Any, Any]]:
     """Build `count` environments; if one fails, close those that exist."""
     environments: list[gymnasium.Env[Any, Any]] = []
     try:

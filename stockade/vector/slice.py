@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from stockade.errors import NonFiniteError, UnsupportedFeatureError
-from stockade.vector.outcome import Failure, Inheritance, Outcome, Saved, SliceConfig
+from stockade.vector.outcome import Failure, Inheritance, Outcome, RunConfig, Saved
 from stockade.vector.spaces import Buffers, RowReader, Tree, copied, leaves, row_writer
 
 RUNNING, RESET_OWED, LOST, FAILED = range(4)
@@ -30,7 +30,7 @@ class EnvSlice:
         environments: the environments.
         first: global id of the first one; the others follow.
         buffers: their rows.
-        config: see `SliceConfig`.
+        config: see `RunConfig`.
         inheritance: given if this slice takes the place of one that died.
     """
 
@@ -39,7 +39,7 @@ class EnvSlice:
         environments: Sequence[gymnasium.Env[Any, Any]],
         first: int,
         buffers: Buffers,
-        config: SliceConfig,
+        config: RunConfig,
         inheritance: Inheritance | None = None,
     ) -> None:
         count = len(environments)
@@ -238,12 +238,7 @@ class EnvSlice:
 
     def refresh_truths(self) -> Outcome:
         """Fetch the true state of every environment now."""
-        outcome = Outcome()
-        for i in range(len(self.environments)):
-            try:
-                self._refresh_truth(i)
-            except Exception as exception:
-                self._fail(i, exception, "true_state", None, outcome)
+        outcome = self._each("true_state", self._refresh_truth)
         self._hand_over_truths(outcome)
         return outcome
 
@@ -255,64 +250,53 @@ class EnvSlice:
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
         """Call a method, or read an attribute, of every environment."""
-        outcome = Outcome()
-        for i, environment in enumerate(self.environments):
-            try:
-                value = environment.get_wrapper_attr(name)
-                outcome.values.append(value(*args, **kwargs) if callable(value) else value)
-            except Exception as exception:
-                outcome.values.append(None)
-                self._fail(i, exception, name, None, outcome, broken=False)
-        return outcome
+
+        def value_of(i: int) -> Any:
+            value = self.environments[i].get_wrapper_attr(name)
+            return value(*args, **kwargs) if callable(value) else value
+
+        return self._each(name, value_of)
 
     def set_attr(self, values: Sequence[Any], name: str) -> Outcome:
         """Set an attribute of every environment."""
-        outcome = Outcome()
-        for i, (environment, value) in enumerate(zip(self.environments, values, strict=True)):
-            try:
-                environment.set_wrapper_attr(name, value)
-            except Exception as exception:
-                self._fail(i, exception, f"set_attr({name!r})", None, outcome, broken=False)
-        return outcome
+        return self._each(f"set_attr({name!r})", lambda i: self.environments[i].set_wrapper_attr(name, values[i]))
 
     def apply(self, chosen: Sequence[bool], function: Callable[[Any], Any]) -> Outcome:
         """The function's value for each of the chosen environments, None for the others."""
-        outcome = Outcome()
-        for i, (environment, wanted) in enumerate(zip(self.environments, chosen, strict=True)):
-            value = None
-            if wanted:
-                try:
-                    value = function(environment)
-                except Exception as exception:
-                    self._fail(i, exception, "apply", None, outcome, broken=False)
-            outcome.values.append(value)
-        return outcome
+        return self._each("apply", lambda i: function(self.environments[i]), chosen)
 
     def snapshot(self, chosen: Sequence[bool]) -> Outcome:
         """The chosen environments as they are now (`Saved`), None for the others."""
-        outcome = Outcome(values=[None] * len(self.environments))
-        for i in np.flatnonzero(chosen).tolist():
-            try:
-                state = _method(self.environments[i].unwrapped, "snapshot")()
-                steps = self._clock - self._began[i]
-                outcome.values[i] = Saved(state, steps, self._state[i], self.seeds[i], self.buffers.row(i))
-            except Exception as exception:
-                self._fail(i, exception, "snapshot", None, outcome, broken=False)
-        return outcome
+
+        def saved(i: int) -> Saved:
+            state = _method(self.environments[i].unwrapped, "snapshot")()
+            return Saved(state, self._clock - self._began[i], self._state[i], self.seeds[i], self.buffers.row(i))
+
+        return self._each("snapshot", saved, chosen)
 
     def restore(self, entries: Sequence[Saved | None], seeds: Sequence[int | None]) -> Outcome:
         """Bring environments back to what `snapshot` gave, with new chance where there is a seed; None leaves one."""
-        outcome = Outcome()
-        for i, (saved, seed) in enumerate(zip(entries, seeds, strict=True)):
-            try:
-                if saved is not None:
-                    self._restore(i, saved, seed)
-            except Exception as exception:
-                self._fail(i, exception, "restore", None, outcome, broken=False)
+        chosen = [saved is not None for saved in entries]
+        outcome = self._each("restore", lambda i: self._restore(i, entries[i], seeds[i]), chosen)
         self._hand_over_truths(outcome)
         return outcome
 
-    def _restore(self, i: int, saved: Saved, seed: int | None) -> None:
+    def close(self) -> Outcome:
+        """Close every environment."""
+        return self._each("close", lambda i: self.environments[i].close())
+
+    def _each(self, during: str, function: Callable[[int], Any], chosen: Sequence[bool] | None = None) -> Outcome:
+        """`function(i)` for each of the chosen environments (default all); one that fails is not broken by it."""
+        outcome = Outcome(values=[None] * len(self.environments))
+        for i in range(len(self.environments)):
+            try:
+                if chosen is None or chosen[i]:
+                    outcome.values[i] = function(i)
+            except Exception as exception:
+                self._fail(i, exception, during, None, outcome, broken=False)
+        return outcome
+
+    def _restore(self, i: int, saved: Any, seed: int | None) -> None:
         world = self.environments[i].unwrapped
         restore = _method(world, "restore")
         if saved.row is not None:
@@ -330,16 +314,6 @@ class EnvSlice:
         self._next_seed[i] = None
         if self._lives_in_buffer or self._refresh_every == 1 or (saved.row is None and self.config.true_states):
             self._refresh_truth(i)
-
-    def close(self) -> Outcome:
-        """Close every environment."""
-        outcome = Outcome()
-        for i, environment in enumerate(self.environments):
-            try:
-                environment.close()
-            except Exception as exception:
-                self._fail(i, exception, "close", None, outcome)
-        return outcome
 
     # Trouble
 

@@ -14,7 +14,7 @@ from stockade.cage2.seeds import Seeds, read_seeds
 from stockade.errors import WorkerDiedError, WorkerStartError, WorkerTimeoutError
 from stockade.vector.base import BaseVectorEnv
 from stockade.vector.host import SliceSpec
-from stockade.vector.outcome import Description, Failure, Inheritance, Outcome, SliceConfig
+from stockade.vector.outcome import Description, Failure, Inheritance, Outcome, RunConfig
 from stockade.vector.spaces import Buffers, assign, copied, tree_map
 
 REPLACEABLE = ("step", "reset", "step_some", "reset_some")
@@ -25,9 +25,7 @@ class WorkerVectorEnv(BaseVectorEnv):
     """Environments in workers, of which `restart` may be replaced in the life of the vector environment.
 
     Args:
-        description, n_envs, buffers, config, copy: as of `BaseVectorEnv`.
-        restart: how many workers may be replaced before the loss of one is an error.
-        timeout: seconds that a call to the environments may take; None waits for ever.
+        description, n_envs, buffers, config: as of `BaseVectorEnv`.
         shared: whether workers write to `buffers` themselves.
 
     Attributes:
@@ -35,23 +33,15 @@ class WorkerVectorEnv(BaseVectorEnv):
     """
 
     def __init__(
-        self,
-        description: Description,
-        n_envs: int,
-        buffers: Buffers,
-        config: SliceConfig,
-        copy: bool,
-        restart: int,
-        timeout: float | None,
-        shared: bool,
+        self, description: Description, n_envs: int, buffers: Buffers, config: RunConfig, shared: bool
     ) -> None:
-        self.restart = restart
+        self.restart = config.restart
         self.restarts = 0
-        self._timeout = timeout
+        self._timeout = config.timeout
         self._last_seeds = read_seeds(None, n_envs)
         # A worker that is killed may leave half of a row in shared memory: these are the last whole ones.
-        self._whole = copied(buffers.results()) if restart and shared else None
-        super().__init__(description, n_envs, buffers, config, copy)
+        self._whole = copied(buffers.results()) if config.restart and shared else None
+        super().__init__(description, n_envs, buffers, config)
 
     def _deadline(self) -> float | None:
         return None if self._timeout is None else time.monotonic() + self._timeout
@@ -102,7 +92,7 @@ class WorkerVectorEnv(BaseVectorEnv):
         return super()._observations()
 
 
-def divide(factory: bytes, n_envs: int, workers: int, config: SliceConfig) -> list[SliceSpec]:
+def divide(factory: bytes, n_envs: int, workers: int, config: RunConfig) -> list[SliceSpec]:
     """Environments spread evenly over workers."""
     bounds = itertools.pairwise(n_envs * k // workers for k in range(workers + 1))
     return [SliceSpec(factory, first, stop - first, config) for first, stop in bounds]

@@ -7,7 +7,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from stockade.vector import ContractViolation, SerialVectorEnv, SyntheticEnv, check_vector_env
-from stockade.vector.outcome import SliceConfig
+from stockade.vector.outcome import RunConfig
 
 SINGLE = functools.partial(SyntheticEnv, horizon=12, info_size=2)
 
@@ -18,7 +18,7 @@ class Broken(SerialVectorEnv):
     mode = AutoresetMode.NEXT_STEP
 
     def __init__(self):
-        super().__init__(SINGLE, 3, SliceConfig(self.mode))
+        super().__init__(SINGLE, 3, RunConfig(self.mode))
 
 
 class WrongSpace(Broken):

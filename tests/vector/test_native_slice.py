@@ -11,7 +11,7 @@ from stockade.cage2.seeds import read_seeds
 from stockade.vector.check.trial import plain
 from stockade.vector.infos import scatter_infos
 from stockade.vector.native_slice import NativeFactory
-from stockade.vector.outcome import Inheritance, SliceConfig, layout_of
+from stockade.vector.outcome import Inheritance, RunConfig, layout_of
 from stockade.vector.slice import EnvSlice
 from stockade.vector.spaces import Buffers
 
@@ -66,7 +66,7 @@ states = st.tuples(st.sampled_from(["snapshot", "restore", "truth"]))
     lost=st.booleans(),
 )
 def test_any_commands_give_the_same(commands, mode, rule, world, lost):
-    config = SliceConfig(mode, true_states=rule)
+    config = RunConfig(mode, true_states=rule)
     ours, theirs = pair(world, config, inheritance(world) if lost else None)
     if not lost:
         for part in (ours, theirs):
@@ -109,7 +109,7 @@ def inheritance(world):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_snapshots_go_from_one_kind_of_slice_to_the_other(mode):
-    config = SliceConfig(mode)
+    config = RunConfig(mode)
     ours, theirs = pair({"info": False, "horizon": 9}, config)
     reset(ours, 0, [True] * N)
     for action in (3, 30, 140):
@@ -121,7 +121,7 @@ def test_snapshots_go_from_one_kind_of_slice_to_the_other(mode):
 
 
 def test_refusals_are_failures_that_name_the_environments():
-    ours, _ = pair(PLAIN, SliceConfig())
+    ours, _ = pair(PLAIN, RunConfig())
     for seeds, options in (([-1, -1], None), ([0, 0], {"size": 3})):
         outcome = ours.reset_some([1, 2], seeds, options)
         assert [failure.env_id for failure in outcome.failures] == [11, 12]
@@ -131,7 +131,7 @@ def test_refusals_are_failures_that_name_the_environments():
 
 
 def test_worlds_without_a_seed_have_different_chances():
-    ours, _ = pair({"info": False, "red": "meander", "horizon": 30}, SliceConfig())
+    ours, _ = pair({"info": False, "red": "meander", "horizon": 30}, RunConfig())
     reset(ours, None, [True] * N)
     for _ in range(20):
         ours.step(np.zeros(N, np.int64))
@@ -139,7 +139,7 @@ def test_worlds_without_a_seed_have_different_chances():
 
 
 def test_calls_see_and_change_the_worlds():
-    ours, _ = pair({"info": False, "horizon": 9}, SliceConfig())
+    ours, _ = pair({"info": False, "horizon": 9}, RunConfig())
     assert ours.call("spec", (), {}).values == [None] * N  # before any reset
     reset(ours, 0, [True] * N)
     ours.step(np.zeros(N, np.int64))

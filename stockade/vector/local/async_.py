@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import selectors
 import time
-from collections.abc import Callable
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 from stockade.errors import WorkerDiedError, WorkerTimeoutError
@@ -21,7 +19,7 @@ from stockade.vector.asynchronous import IDLE, SENT, AsyncVectorEnv
 from stockade.vector.local.env import Command, ProcessVectorEnv
 from stockade.vector.local.process import PoolConfig, Worker, pollable
 from stockade.vector.local.rings import STEP_ALL
-from stockade.vector.outcome import SliceConfig
+from stockade.vector.outcome import Factory, RunConfig
 
 _SHORTEST_NAP, _LONGEST_NAP = 0.0003, 0.02
 """Seconds. Shorter ones cost what they save; longer ones would keep a death unnoticed."""
@@ -31,23 +29,12 @@ class AsyncPoolVectorEnv(AsyncVectorEnv, ProcessVectorEnv):
     """Environments in worker processes, returned as they become ready.
 
     Args:
-        factory, n_envs, pool, config, restart: as of `ProcessVectorEnv`.
-        copy: whether observations are copies (those of `recv` always are).
-        batch_size: how many environments a `recv` returns; default half of them.
+        factory, n_envs, pool, config: as of `ProcessVectorEnv`.
     """
 
-    def __init__(
-        self,
-        factory: Callable[[], gymnasium.Env[Any, Any]],
-        n_envs: int,
-        pool: PoolConfig,
-        config: SliceConfig | None = None,
-        copy: bool = True,
-        restart: int = 0,
-        batch_size: int | None = None,
-    ) -> None:
-        self._open_bookkeeping(n_envs, batch_size)
-        ProcessVectorEnv.__init__(self, factory, n_envs, pool, config, copy, restart)
+    def __init__(self, factory: Factory, n_envs: int, pool: PoolConfig, config: RunConfig) -> None:
+        self._open_bookkeeping(n_envs, config.batch_size)
+        ProcessVectorEnv.__init__(self, factory, n_envs, pool, config)
         self._expected = [0] * n_envs
         self._worker_of = [worker.index for worker in self._pool.workers for _ in range(worker.spec.count)]
         self._pace = 0.0  # recent seconds between two results

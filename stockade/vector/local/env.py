@@ -15,12 +15,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import gymnasium
-
 from stockade.errors import VectorError, WorkerDiedError, WorkerTimeoutError
 from stockade.vector.local.pool import WorkerPool
 from stockade.vector.local.process import PoolConfig, Worker
-from stockade.vector.outcome import Outcome, SliceConfig
+from stockade.vector.outcome import Factory, Outcome, RunConfig
 from stockade.vector.workers import WorkerVectorEnv
 
 
@@ -46,28 +44,15 @@ class ProcessVectorEnv(WorkerVectorEnv):
         factory: makes one environment; sent to the workers by cloudpickle.
         n_envs: how many environments.
         pool: how the workers are run.
-        config: how the environments are stepped.
-        copy: whether observations are copies.
-        restart: how many workers may be replaced in the life of this vector environment before a death is an error.
+        config: how the environments are run.
     """
 
-    def __init__(
-        self,
-        factory: Callable[[], gymnasium.Env[Any, Any]],
-        n_envs: int,
-        pool: PoolConfig,
-        config: SliceConfig | None = None,
-        copy: bool = True,
-        restart: int = 0,
-    ) -> None:
+    def __init__(self, factory: Factory, n_envs: int, pool: PoolConfig, config: RunConfig) -> None:
         self.closed = True
-        config = config or SliceConfig()
         self._sequence = 0
         self._unsettled = False  # a call was interrupted, and replies to it may still come
         self._pool = WorkerPool(factory, n_envs, config, pool)
-        super().__init__(
-            self._pool.description, n_envs, self._pool.buffers, config, copy, restart, pool.timeout, pool.shared
-        )
+        super().__init__(self._pool.description, n_envs, self._pool.buffers, config, pool.shared)
 
     @property
     def workers(self) -> int:

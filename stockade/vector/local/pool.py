@@ -5,11 +5,7 @@ from __future__ import annotations
 import contextlib
 import selectors
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
-
-import gymnasium
 
 from stockade.cores import available_cores
 from stockade.vector.local.channel import from_peer, to_worker
@@ -18,7 +14,7 @@ from stockade.vector.local.process import PoolConfig, Worker, pollable, ready_to
 from stockade.vector.local.rings import ring_bytes
 from stockade.vector.local.segment import SharedBlock
 from stockade.vector.local.worker import Placement, run_worker
-from stockade.vector.outcome import Description, Inheritance, SliceConfig
+from stockade.vector.outcome import Description, Factory, Inheritance, RunConfig
 from stockade.vector.spaces import Buffers
 from stockade.vector.workers import common_description, divide, raise_if_failed
 
@@ -37,19 +33,14 @@ class WorkerPool:
         deaths: a selector that is readable while the death of a worker has not been dealt with.
     """
 
-    def __init__(
-        self,
-        factory: Callable[[], gymnasium.Env[Any, Any]],
-        n_envs: int,
-        slice_config: SliceConfig,
-        config: PoolConfig,
-    ) -> None:
+    def __init__(self, factory: Factory, n_envs: int, run: RunConfig, config: PoolConfig) -> None:
+        self._timeout = run.timeout
         self.config = config
         self.deaths = selectors.DefaultSelector()
         self.workers: list[Worker] = []
         self._block: SharedBlock | None = None
         allow_open_files(config.workers * _FDS_PER_WORKER)
-        self._specs = divide(to_worker(factory), n_envs, config.workers, slice_config)
+        self._specs = divide(to_worker(factory), n_envs, config.workers, run)
         try:
             with self._ready_to_start():
                 for index in range(config.workers):
@@ -129,13 +120,13 @@ class WorkerPool:
 
     def _greet(self, worker: Worker) -> Description:
         """Wait until a worker has built its environments."""
-        deadline = None if self.config.timeout is None else time.monotonic() + self.config.timeout
+        deadline = None if self._timeout is None else time.monotonic() + self._timeout
         try:
             answer = from_peer(worker.channel.receive(deadline))
         except EOFError:
             raise worker.death("It ended while it was building its environments.") from None
         except TimeoutError:
-            raise worker.overdue(self.config.timeout, "It was building its environments.") from None
+            raise worker.overdue(self._timeout, "It was building its environments.") from None
         raise_if_failed(answer, worker.index, worker.spec)
         description: Description = answer
         return description

@@ -44,7 +44,6 @@ class PoolConfig:
 
     Attributes:
         workers: number of processes.
-        timeout: seconds that a call to the environments may take; None waits for ever.
         start_method: of `multiprocessing`.
         daemon: daemonic processes may not have children; pass False if environments start processes of their own.
         shared: whether arrays are in shared memory.
@@ -52,7 +51,6 @@ class PoolConfig:
     """
 
     workers: int
-    timeout: float | None = 300.0
     start_method: StartMethod = "forkserver"
     daemon: bool = True
     shared: bool = True

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import gymnasium
-
 from stockade.vector.base import BaseVectorEnv
-from stockade.vector.outcome import Description, Outcome, SliceConfig, build_environments
+from stockade.vector.outcome import Description, Factory, Outcome, RunConfig, build_environments
 from stockade.vector.slice import EnvSlice
 from stockade.vector.spaces import Buffers
 
@@ -19,25 +17,17 @@ class SerialVectorEnv(BaseVectorEnv):
     Args:
         factory: makes one environment.
         n_envs: how many.
-        config: how they are stepped.
-        copy: whether observations are copies.
+        config: how they are run.
     """
 
-    def __init__(
-        self,
-        factory: Callable[[], gymnasium.Env[Any, Any]],
-        n_envs: int,
-        config: SliceConfig | None = None,
-        copy: bool = True,
-    ) -> None:
+    def __init__(self, factory: Factory, n_envs: int, config: RunConfig) -> None:
         self.closed = True
-        config = config or SliceConfig()
         self.envs = build_environments(factory, n_envs)
         description = Description.of(self.envs[0])
         description.check(config)
         buffers = Buffers.allocate(description.layout, n_envs)
         self._slice = EnvSlice(self.envs, 0, buffers, config)
-        super().__init__(description, n_envs, buffers, config, copy)
+        super().__init__(description, n_envs, buffers, config)
 
     def _step_all(self) -> Outcome:
         return self._slice.step(self._buffers.actions)

@@ -47,7 +47,6 @@ class RayConfig:
 
     Attributes:
         workers: number of actors; None for the CPUs that the cluster has free.
-        timeout: seconds that a call to the environments may take; None waits for ever.
         start_timeout: seconds until actors must be there: they may have to wait for CPUs, or for a cluster to grow.
         address: of a cluster, if Ray is not running in this process yet; "auto" for the one that runs on this machine;
             None for that of the variable RAY_ADDRESS, or else a new one on this machine.
@@ -55,7 +54,6 @@ class RayConfig:
     """
 
     workers: int | None = None
-    timeout: float | None = 300.0
     start_timeout: float | None = 300.0
     address: str | None = None
     actor_options: dict[str, Any] = field(default_factory=dict)
@@ -212,7 +210,7 @@ class RemoteWorker:
 
     def overdue(self) -> WorkerTimeoutError:
         """The error for an actor that did not answer."""
-        return overdue(self.name, self.index, self.spec, self._config.timeout)
+        return overdue(self.name, self.index, self.spec, self.spec.config.timeout)
 
     @property
     def name(self) -> str:

@@ -11,14 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 from stockade.errors import VectorError, WorkerDiedError, WorkerStartError, WorkerTimeoutError
 from stockade.vector.asynchronous import AsyncVectorEnv
 from stockade.vector.host import SliceSpec
 from stockade.vector.local.channel import from_peer, to_worker
-from stockade.vector.outcome import Outcome, SliceConfig
+from stockade.vector.outcome import Factory, Outcome, RunConfig
 from stockade.vector.ray.cluster import Connection, RayConfig, RemoteWorker, end_all, seconds_until, warn_if_waiting
 from stockade.vector.spaces import Buffers, tree_map
 from stockade.vector.workers import common_description, divide, env_ids
@@ -51,24 +50,11 @@ class RayVectorEnv(AsyncVectorEnv):
         factory: makes one environment; sent to the actors by cloudpickle.
         n_envs: how many environments.
         cluster: how the actors are run.
-        config: how the environments are stepped.
-        copy: whether observations are copies (those of `recv` always are).
-        restart: how many actors may be replaced in the life of this vector environment before a loss is an error.
-        batch_size: how many environments a `recv` returns; default half of them.
+        config: how the environments are run.
     """
 
-    def __init__(
-        self,
-        factory: Callable[[], gymnasium.Env[Any, Any]],
-        n_envs: int,
-        cluster: RayConfig,
-        config: SliceConfig | None = None,
-        copy: bool = True,
-        restart: int = 0,
-        batch_size: int | None = None,
-    ) -> None:
-        self._open_bookkeeping(n_envs, batch_size)
-        config = config or SliceConfig()
+    def __init__(self, factory: Factory, n_envs: int, cluster: RayConfig, config: RunConfig) -> None:
+        self._open_bookkeeping(n_envs, config.batch_size)
         self._flying: dict[Any, Call] = {}  # by Ray's reference to the reply, in the order of sending
         self._workers: list[RemoteWorker] = []
         pickled = to_worker(factory)
@@ -80,7 +66,7 @@ class RayVectorEnv(AsyncVectorEnv):
             warn_if_waiting(self._ray, self._workers, self._cluster)
             description = common_description([worker.greet() for worker in self._workers], self._specs)
             buffers = Buffers.allocate(description.layout, n_envs)
-            super().__init__(description, n_envs, buffers, config, copy, restart, cluster.timeout, shared=False)
+            super().__init__(description, n_envs, buffers, config, shared=False)
         except BaseException:
             self._shut_down(0.0)
             raise
