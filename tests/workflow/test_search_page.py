@@ -18,8 +18,9 @@ COMMANDS = re.findall(r"^stockade (search .*?)(?:  +#.*)?$", TEXT, re.MULTILINE)
 
 def test_python_runs_and_every_key_of_the_summary_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (code,) = re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
-    exec(compile(code, "docs/search.md", "exec"), {"__name__": "pasted"})
+    blocks = re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+    for code in sorted(blocks, key=lambda code: "stockade.search" not in code):  # others use the folder of that search
+        exec(compile(code, "docs/search.md", "exec"), {"__name__": "pasted"})
     summary = json.loads((tmp_path / "runs" / "first" / "summary.json").read_text())
     explained = {
         name for row in re.findall(r"^\| (`.*?) \|", TEXT, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
