@@ -5,7 +5,7 @@ returns on common seeds -> means and the covariance of their noise -> draws (dra
 The model: values of orders fall into a few groups (often exact ties: a precedence matters or it does not). Three groups
 with unknown centres and one unknown spread within groups cover ties, separated groups and, as one wide group, values
 that are normally distributed. A flat prior and one normal prior are overconfident where orders tie: in simulated
-searches, orders with P(best) of about 0.38 were the best in 0.27 and 0.32 of the cases (0.37 with groups).
+searches with ties, orders with P(best) from 0.5 to 0.7 were the best in 0.38 and 0.39 of the cases, with groups 0.49.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ def _sample_grouped(means: np.ndarray, noise: np.ndarray, draws: int, rng: np.ra
     """(draws, K) from the posterior of: value = centre of its group + N(0, spread^2), measured = value + N(0, noise).
 
     A particle filter over the orders. A particle has a spread and the groups of the orders so far, which give its
-    centres a normal distribution; for the next order, each particle tries all groups, and the best of all (particle,
-    group) go on. Centres and values are integrated out, and sampled at the end.
+    centres a normal distribution; for the next order, each particle tries all groups, and the pairs (particle, group)
+    are resampled by how well they predict its mean. Centres and values are integrated out, and sampled at the end.
     """
     k, n = len(means), min(PARTICLES, draws)
     eigenvalues, basis = np.linalg.eigh(noise)
@@ -136,9 +136,7 @@ def _sample_grouped(means: np.ndarray, noise: np.ndarray, draws: int, rng: np.ra
     whiten = np.linalg.inv(np.linalg.cholesky(np.einsum("ik,sk,jk->sij", basis, variances, basis)))
 
     rows, numbers = np.arange(n), np.arange(GROUPS)
-    spread = np.maximum(
-        0, 1 + (2 * rows - n) * (SPREADS - 1) // n
-    )  # half have the smallest, the others one of the rest
+    spread = np.maximum(0, 1 + (2 * rows - n) * (SPREADS - 1) // n)  # half of the particles have the smallest
     group = np.zeros((n, k), np.int8)
     counts = np.full((n, GROUPS), CONCENTRATION / GROUPS)
     centre = np.full((n, GROUPS), means.mean())

@@ -213,19 +213,14 @@ class _Words:
 
     def claims(self) -> list[str]:
         """Precedences that are surely worth something, the largest first."""
-        effects = [e for e in self.verdict.precedences.effects if round(e.low, self.digits) > 0]
-        effects = [e for e in effects if e.effect >= self.verdict.margin]
-        sentences = []
+        margin, sentences = self.verdict.margin, []
+        effects = [e for e in self.verdict.precedences.effects if round(e.low, self.digits) > 0 and e.effect >= margin]
         for e in effects[:NAMED_PRECEDENCES]:
             worth = f"worth +{self.number(e.effect)} points per episode {self.interval(e.low, e.high)}"
             if e.in_best:
                 sentences.append(f"Repair {e.before} before {e.after}: that precedence is {worth}.")
             else:
                 sentences.append(f"On average over the orders, {e.before} before {e.after} is {worth}.")
-        if len(effects) > NAMED_PRECEDENCES:
-            sentences.append(
-                f"Smaller, but not by chance: {plural(len(effects) - NAMED_PRECEDENCES, 'precedence')} more."
-            )
         return sentences
 
     def best(self) -> list[str]:
@@ -282,11 +277,7 @@ class _Words:
             sentences.append(f"Precedences interact: one by one they explain the values up to {left}.")
         for e in found.effects:
             swaps = e.by_swaps
-            if (
-                swaps is not None
-                and (swaps.low > e.high or swaps.high < e.low)
-                and abs(swaps.value - e.effect) > margin
-            ):
+            if swaps and (swaps.low > e.high or swaps.high < e.low) and abs(swaps.value - e.effect) > margin:
                 worth = f"{self.number(swaps.value)} {self.interval(swaps.low, swaps.high)}"
                 model = f"the additive model says {self.number(e.effect)}"
                 sentences.append(f"Orders that differ only in {e.before} before {e.after} differ by {worth}; {model}.")

@@ -14,7 +14,7 @@ from stockade.errors import InputError
 from stockade.text import WIDTH
 from stockade.workflow import posterior
 from stockade.workflow.posterior import Measured
-from stockade.workflow.precedence import pairs_of
+from stockade.workflow.precedence import Estimate, pairs_of
 from stockade.workflow.verdict import Verdict, judge, verdict_lines
 
 UNITS = ("enterprise", "op_server", "user", "op_host")
@@ -367,3 +367,13 @@ def test_words_for_an_order_that_beats_the_free_agent_or_equals_it() -> None:
     assert "no cost that can be measured" in words(
         judge(two_groups(free_returns=rng.normal(-3.7, 1, (1, 2000))), draws=1000)
     )
+
+
+def test_words_say_where_single_precedences_fall_short() -> None:
+    verdict = judge(two_groups(), draws=500)[0]
+    effect = dataclasses.replace(verdict.precedences.effects[0], by_swaps=Estimate(12.0, 11.5, 12.5))
+    found = dataclasses.replace(verdict.precedences, effects=(effect,), residual_sd=1.5, r_squared=0.8)
+    text = words((dataclasses.replace(verdict, precedences=found),))
+    assert "explain the values up to 1.5 points (R2 0.800)" in text
+    assert "differ only in enterprise before user differ by 12.0 (11.5 to 12.5); the additive model says 10.0" in text
+    assert "additive model" not in words((verdict,))
