@@ -20,7 +20,6 @@ from stockade.vector.native import NativeVectorEnv
 from stockade.workflow.compliance import COMPLIES, VIOLATES, judge, ranks
 from stockade.workflow.config import RewardProtocol
 from stockade.workflow.orders import Order, describe
-from stockade.workflow.policies import OrderAgent, find_search, load_search
 
 
 @dataclass(frozen=True)
@@ -43,6 +42,8 @@ class Evaluate:
 
 def evaluate(config: EvaluateConfig, policy: Any = None, *, progress: bool = True) -> EvaluateResult:
     """The protocol, and the compliance of a policy that was trained for an order; a search plays its best order."""
+    from stockade.workflow.policies import find_search, load_search  # not before it is needed: brings Torch along
+
     if policy is None and (folder := find_search(config.policy, config.runs)) is not None:
         policy = load_search(folder, greedy=config.greedy)
     return play_protocol(config, policy, extras=[order_kept, compliance], progress=progress)
@@ -50,6 +51,8 @@ def evaluate(config: EvaluateConfig, policy: Any = None, *, progress: bool = Tru
 
 def order_kept(player: Player, config: EvaluateConfig) -> Section | None:
     """For a policy that is bound to an order: which, and who judges."""
+    from stockade.workflow.policies import OrderAgent
+
     agent = player.policy
     if not isinstance(agent, OrderAgent):
         return None

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from stockade.learn.checkpoint import Checkpoint
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import Order
+
+if TYPE_CHECKING:
+    from stockade.learn.checkpoint import Checkpoint
 
 StopReason = Literal["compliant", "plateau", "max_episodes", "budget", "fixed"]
 

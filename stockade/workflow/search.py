@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from stockade.cage2.scenario import FOOTHOLD
-from stockade.errors import InputError, SettingError
+from stockade.errors import InputError, SettingError, missing_package
 from stockade.files import as_json, json_output, write_durably
 from stockade.learn.checkpoint import Checkpoint, CheckpointFolder, save
 from stockade.learn.files import run_session
@@ -101,6 +101,8 @@ def _open(config: SearchConfig) -> tuple[SearchConfig, SearchFolder]:
     if config.resume is None:
         if not config.separate and config.budget < 2 * config.n_envs:
             raise SettingError("total_episodes", config.budget, f"is less than two updates of {config.n_envs} episodes")
+        if config.separate and config.engine == "ray":
+            _require_ray()  # before a folder is made
         return config, SearchFolder.create(config)
     folder = SearchFolder.find(config.resume, config.runs)
     own = folder.read_config()
@@ -114,6 +116,13 @@ def _open(config: SearchConfig) -> tuple[SearchConfig, SearchFolder]:
         folder.write_config(extended)
         own = extended
     return replace(own, runs=config.runs, resume=config.resume, **session), folder
+
+
+def _require_ray() -> None:
+    try:
+        import ray  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise missing_package(error) from error
 
 
 # ------------------------------------------------------------------------------------------------- all orders together
@@ -243,4 +252,6 @@ def finish(config: SearchConfig, folder: SearchFolder, outcome: Outcome) -> Sear
         except InputError as error:
             print(f"pictures: none; {error}")
     print(f"everything else: {folder.path}")
+    if config.certify:
+        print("warning: --certify is not connected to the search yet; nothing was certified", file=sys.stderr)
     return SearchResult(folder.path, found)

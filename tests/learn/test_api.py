@@ -53,7 +53,8 @@ def test_results_as_dictionaries_and_html(result) -> None:
     for one in (result, evaluated):
         assert json.loads(json.dumps(one.to_dict(), allow_nan=False)) == one.to_dict()
         assert one._repr_html_().startswith("<table>")
-        assert all(len(line) <= 100 for line in str(one).splitlines())
+        lines = str(one).replace(str(result.folder), "runs/mine").splitlines()  # a path may be of any length
+        assert all(len(line) <= 100 for line in lines)
     assert result.to_dict()["metrics"]["episodes"] == result.metrics["episodes"].tolist()
     assert evaluated.total == pytest.approx(sum(np.mean(cell.returns) for cell in evaluated.cells), abs=0.05)
     assert evaluated.to_dict()["total"] == evaluated.total
