@@ -67,6 +67,8 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         copy: whether observations are copies; without it they are the live arrays, overwritten by the next call.
     """
 
+    _may_terminate = True  # False where all episodes end by truncation, which saves a pass over the flags
+
     def __init__(self, description: Description, n_envs: int, buffers: Buffers, config: RunConfig) -> None:
         self.closed = True  # until the backend is ready, there is nothing to close
         layout = description.layout
@@ -141,7 +143,7 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._gate.put(self._buffers.actions, actions, self.num_envs)
         outcome = self._step_all()
         observations, rewards, terminated, truncated = self._results()
-        self._over = terminated | truncated
+        self._over = terminated | truncated if self._may_terminate else truncated
         if self.autoreset_mode is AutoresetMode.DISABLED and self._over.any():
             self._mark_for_reset(self._over)
         results = observations, rewards, terminated, truncated, self._infos(outcome)
@@ -316,9 +318,7 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
     def _observations(self) -> Tree:
         observations = self._buffers.observations
-        if not self.copy:
-            return observations
-        return observations.copy() if isinstance(observations, np.ndarray) else copied(observations)
+        return copied(observations) if self.copy else observations
 
     def _infos(self, outcome: Outcome) -> dict[str, Any]:
         return gather_infos(outcome.infos, self.num_envs) if outcome.infos else outcome.gathered or {}

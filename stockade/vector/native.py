@@ -38,6 +38,8 @@ class NativeVectorEnv(BaseVectorEnv):
         render_mode: None or `ansi`.
     """
 
+    _may_terminate = False
+
     def __init__(
         self,
         num_envs: int,
