@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stockade.cage2.vector import NativeVectorEnv
 from stockade.learn.checkpoint import Checkpoint
 from stockade.learn.policy import Policy
 from stockade.learn.ppo import PPO
+from stockade.vector.native import NativeVectorEnv
 from stockade.workflow.aligned import AlignedVectorEnv, Episodes
 from stockade.workflow.compliance import FixCounts
 from stockade.workflow.config import SearchConfig
