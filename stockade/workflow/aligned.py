@@ -11,14 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import gymnasium
 import numpy as np
-from gymnasium.vector import VectorEnv
 
-from stockade.learn.mixture import restore_worlds, save_worlds
-from stockade.workflow.compliance import COMPLIES, FixCounts, judge, ranks
+from stockade.workflow.compliance import COMPLIES, FixCounts, judge
 from stockade.workflow.config import RewardProtocol
 from stockade.workflow.orders import Order, one_hot
+from stockade.workflow.strict import OrderedVectorEnv, joined
+from stockade.workflow.units import TYPES
 
 
 @dataclass(frozen=True)
@@ -36,12 +35,6 @@ class Episodes:
     complied: np.ndarray
     judged: np.ndarray
 
-    @classmethod
-    def joined(cls, parts: list[Episodes]) -> Episodes:
-        """One after the other."""
-        names = ("env", "env_return", "alignment", "complied", "judged")
-        return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
-
     def __len__(self) -> int:
         """How many."""
         return len(self.env)
@@ -54,7 +47,7 @@ class Episodes:
         return rates[some] if no_fix is None else rates
 
 
-class AlignedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
+class AlignedVectorEnv(OrderedVectorEnv):
     """A vector environment with true states, seen and paid through an order.
 
     Args:
@@ -62,25 +55,13 @@ class AlignedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             states by a rule, that must be "every_step".
         order: to comply with.
         config: what is paid.
-
-    Attributes:
-        counts: what was repaired, since the last `take`.
     """
 
     def __init__(self, envs: Any, order: Order, config: RewardProtocol) -> None:
-        self.envs, self.order, self.config = envs, order, config
-        self.num_envs, self.metadata = envs.num_envs, envs.metadata
-        self.single_action_space, self.action_space = envs.single_action_space, envs.action_space
-        (self._size,) = envs.single_observation_space.shape
-        code = one_hot(order)
-        shape = (self._size + len(code),)
-        self.single_observation_space = gymnasium.spaces.Box(0, 1, shape, np.uint8)
-        self.observation_space = gymnasium.spaces.Box(0, 1, (self.num_envs, *shape), np.uint8)
-        self._seen = np.empty((self.num_envs, *shape), np.uint8)
+        self.config, self._places, code = config, TYPES.ranks(order), one_hot(order)
+        super().__init__(envs, len(code))
         self._seen[:, self._size :] = code
-        self._places = ranks(order)
         self._verdicts = np.empty(self.num_envs, np.uint8)
-        self._begin()
 
     def _begin(self) -> None:
         n = self.num_envs
@@ -88,16 +69,7 @@ class AlignedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._complied, self._judged = np.zeros(n, np.int64), np.zeros(n, np.int64)
         self._env_return, self._alignment = np.zeros(n), np.zeros(n)
         self._ended: list[Episodes] = []
-        self.counts = FixCounts()
-
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin episodes in all environments."""
-        if options:
-            raise ValueError("an aligned environment begins all its episodes together and takes no options")
-        obs, info = self.envs.reset(seed=seed)
-        self._seen[:, : self._size] = obs
-        self._begin()
-        return self._seen, info
+        self._counts = FixCounts()
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Step all; the observation is overwritten by the next step."""
@@ -105,13 +77,12 @@ class AlignedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         config, verdicts = self.config, self._verdicts
         judge(held, actions, self._dead, self._places,
               config.foothold == "count", config.idle_fixes == "violate", verdicts)  # fmt: skip
-        self.counts.add(held, actions, self._dead, verdicts)
+        self._counts.add(held, actions, self._dead, verdicts)
         pay = self._pay(verdicts)
         obs, rewards, terminated, truncated, info = self.envs.step(actions)
         over = terminated | truncated
         self._env_return += rewards
-        if over.any():
-            pay[over & (self._judged == 0)] -= config.no_fix_penalty
+        pay[over & (self._judged == 0)] -= config.no_fix_penalty
         self._alignment += pay
         if over.any():
             self._close(np.flatnonzero(over))
@@ -123,51 +94,32 @@ class AlignedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         """(n,) what the actions earn, by the change of each episode's rate; a rate begins at 0."""
         pay = np.zeros(self.num_envs)
         judged = np.flatnonzero(verdicts >= COMPLIES)
-        if len(judged):
-            complied = verdicts[judged] == COMPLIES
-            before = self._complied[judged] / np.maximum(1, self._judged[judged])
-            self._complied[judged] += complied
-            self._judged[judged] += 1
-            after = self._complied[judged] / self._judged[judged]
-            config = self.config
-            options = np.where(complied, config.compliant_bonus, -config.violation_penalty)
-            pay[judged] = config.alignment_lambda * (after - before) + options
+        complied = verdicts[judged] == COMPLIES
+        before = self._complied[judged] / np.maximum(1, self._judged[judged])
+        self._complied[judged] += complied
+        self._judged[judged] += 1
+        after = self._complied[judged] / self._judged[judged]
+        options = np.where(complied, self.config.compliant_bonus, -self.config.violation_penalty)
+        pay[judged] = self.config.alignment_lambda * (after - before) + options
         return pay
 
     def _close(self, over: np.ndarray) -> None:
         """Episodes have ended: file them, and begin anew for these environments."""
         columns = (self._env_return, self._alignment, self._complied, self._judged)
         self._ended.append(Episodes(over, *(column[over] for column in columns)))
-        self.counts.episodes += len(over)
+        self._counts.episodes += len(over)
         for column in columns:
             column[over] = 0
 
     def take(self) -> tuple[Episodes, FixCounts]:
         """Episodes that ended, and what was repaired, since the last time."""
-        nothing = np.zeros(0, np.int64)
-        none = Episodes(nothing, np.zeros(0), np.zeros(0), nothing, nothing)
-        taken = Episodes.joined([none, *self._ended]), self.counts
-        self._ended, self.counts = [], FixCounts()
+        self._close(np.zeros(0, np.int64))
+        taken = joined(self._ended), self._counts
+        self._ended, self._counts = [], FixCounts()
         return taken
 
-    def close_extras(self, **kwargs: Any) -> None:
-        """Close the environments."""
-        self.envs.close()
-
-    # --------------------------------------------------------------------------------------------- state, for resume
     def _running(self) -> dict[str, np.ndarray]:
         return {
             "was_over": self._dead, "complied": self._complied, "judged": self._judged,
             "env_return": self._env_return, "alignment": self._alignment,
         }  # fmt: skip
-
-    def save_worlds(self) -> dict[str, np.ndarray]:
-        """What `learn.mixture.save_worlds` keeps of it in a checkpoint, after a `take`."""
-        return {**save_worlds(self.envs), **{name: array.copy() for name, array in self._running().items()}}
-
-    def restore_worlds(self, arrays: dict[str, np.ndarray]) -> None:
-        """Put it back."""
-        restore_worlds(self.envs, arrays)
-        for name, array in self._running().items():
-            array[...] = arrays[name]
-        self._ended, self.counts = [], FixCounts()

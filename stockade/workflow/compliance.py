@@ -13,40 +13,30 @@ import numpy as np
 from stockade.cage2.actions import ACTION_HOST, ACTION_KIND, REMOVE, RESTORE
 from stockade.cage2.jit import cached
 from stockade.cage2.scenario import FOOTHOLD, HOSTS, N_HOSTS
-from stockade.workflow.orders import HOST_TYPES, UNIT_TYPES, Order
-from stockade.workflow.records import FixStatistics
+from stockade.workflow.orders import HOST_TYPES, N_TYPES, UNIT_TYPES
+from stockade.workflow.records import Statistics
 
 NO_FIX, NEUTRAL, COMPLIES, VIOLATES = range(4)
 """What an action is, seen from the order."""
 
-N_TYPES = len(UNIT_TYPES)
 NOT_A_FIX = -1
 FIXED_HOST = np.where(np.isin(ACTION_KIND, (REMOVE, RESTORE)), ACTION_HOST, NOT_A_FIX).astype(np.int8)
 """(145,) host that an action repairs, or NOT_A_FIX."""
 entry_point = cached("cage2/actions.py", "cage2/scenario.py", "workflow/orders.py", "workflow/compliance.py")
 
 
-def ranks(order: Order) -> np.ndarray:
-    """(5,) int8: place of each type in the order, 0 the first."""
-    places = np.empty(N_TYPES, np.int8)
-    places[list(order)] = np.arange(N_TYPES)
-    return places
-
-
 @entry_point
 def judge(
     red_access: Any, actions: Any, dead: Any, places: Any, count_foothold: Any, idle_violates: Any, verdicts: Any
 ) -> None:
-    """Verdict of each environment's action.
+    """Write the verdict, (n,) uint8, of each environment's action.
 
     Args:
-        red_access: (n, 13) uint8, before the step.
-        actions: (n,) int64, blue's.
+        red_access: (n, 13) uint8, before the step. actions: (n,) int64, blue's.
         dead: (n,) bool, environments whose action is ignored, since they only begin a new episode.
-        places: (5,) int8, see `ranks`.
+        places: (5,) int8, place of each type in the order, 0 the first.
         count_foothold: whether User0 counts as held.
         idle_violates: whether a fix while red holds nothing is a violation.
-        verdicts: (n,) uint8 written.
     """
     for i in range(len(actions)):
         host = FIXED_HOST[actions[i]]
@@ -73,7 +63,6 @@ class FixCounts:
     """
 
     def __init__(self) -> None:
-        """Nothing yet."""
         self.verdicts = np.zeros((VIOLATES + 1, N_HOSTS), np.int64)
         self.held = np.zeros(N_HOSTS, np.int64)
         self.episodes = 0
@@ -89,23 +78,22 @@ class FixCounts:
         self.episodes += other.episodes
         return self
 
-    def types_held(self) -> tuple[bool, ...]:
-        """(5,) whether red held a host of each type at any time, its foothold apart."""
+    def types_held(self) -> np.ndarray:
+        """(5,) bool, whether red held a host of each type at any time, its foothold apart."""
         hosts = np.flatnonzero((self.held > 0) & (np.arange(N_HOSTS) != FOOTHOLD))
-        held = set(HOST_TYPES[hosts].tolist())
-        return tuple(t in held for t in range(N_TYPES))
+        return np.isin(np.arange(N_TYPES), HOST_TYPES[hosts])
 
-    def statistics(self) -> FixStatistics:
-        """An episode on average, by host and by type."""
+    def statistics(self) -> Statistics:
+        """An episode on average, by type and by host."""
         rows = np.stack([self.verdicts[NEUTRAL:].sum(0), self.verdicts[COMPLIES], self.verdicts[VIOLATES], self.held])
         means = rows / max(1, self.episodes)
         names = ("fixes", "complied", "violated", "held_steps")
-        by_host = {host: dict(zip(names, means[:, h].tolist(), strict=True)) for h, host in enumerate(HOSTS)}
-        by_type = {
-            name: dict(zip(names, means[:, t == HOST_TYPES].sum(1).tolist(), strict=True))
-            for t, name in enumerate(UNIT_TYPES)
+        by_type = {name: means[:, t == HOST_TYPES].sum(1) for t, name in enumerate(UNIT_TYPES)}
+        by_host = dict(zip(HOSTS, means.T, strict=True))
+        return {
+            kind: {name: dict(zip(names, numbers.tolist(), strict=True)) for name, numbers in found.items()}
+            for kind, found in (("by_type", by_type), ("by_host", by_host))
         }
-        return FixStatistics(by_type, by_host)
 
 
 @entry_point

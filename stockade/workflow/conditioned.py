@@ -23,7 +23,7 @@ from stockade.learn.policy import Policy, Workspace
 from stockade.learn.ppo import PPO
 from stockade.vector.native import NativeVectorEnv
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.strict import Played, StrictVectorEnv
+from stockade.workflow.strict import Played, StrictVectorEnv, joined
 from stockade.workflow.units import Ranking, Units, as_ranking
 
 #: Blue's actions that can do anything at all; decoys that can never stand are left out.
@@ -82,7 +82,7 @@ class ConditionedTraining:
         result = self.learner.collect()
         self.learner.improve(result, self.progress)
         self.progress += (1.0 - self.progress) * min(1.0, (self.episodes - before) / left)
-        return Played.joined([env.take() for env in self.envs])
+        return joined([env.take() for env in self.envs])
 
     def returns(self, episodes: int, seed: int, orders: Sequence[int] | None = None) -> np.ndarray:
         """(attackers, orders, episodes) of greedy episodes; episode e has the seed `seed + e` for every order.

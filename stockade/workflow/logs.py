@@ -13,11 +13,11 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from stockade.files import write_durably
 from stockade.workflow.orders import ORDERS, Order, index_of, name_of
-from stockade.workflow.records import UpdateRow, WorkflowResult
-from stockade.workflow.store import Proposed
+from stockade.workflow.records import Proposed, UpdateRow, WorkflowResult
 from stockade.workflow.units import Units
 
 TRAINING_COLUMNS = (
@@ -32,27 +32,21 @@ GP_COLUMNS = (
 
 
 class TrainingLog:
-    """training_log.csv of a search.
-
-    Attributes:
-        total_episodes: of all trainings in it.
-    """
+    """training_log.csv of a search. `last`: by training, the last update that counts; infinity for all."""
 
     def __init__(self, path: Path, last: Mapping[int, float]) -> None:
-        """Keep what counts, then append. `last`: by training, the last update that counts; infinity for all."""
         self._path = path
         self._rewrite(lambda number, update: update <= last.get(number, 0))
 
     def _rewrite(self, keep: Callable[[int, int], bool]) -> None:
         """Leave out some rows; total_episodes are counted anew."""
         self._episodes: dict[int, int] = {}
-        lines = [",".join(TRAINING_COLUMNS) + "\n"]
-        for row in read_training_log(self._path):
+        kept: list[Iterable[object]] = [TRAINING_COLUMNS]
+        for row in _whole_rows(self._path):
             if keep(int(row["number"]), int(row["update"])):
                 self._episodes[int(row["number"])] = int(row["episodes"])
-                row["total_episodes"] = str(self.total_episodes)
-                lines.append(_line(row[name] for name in TRAINING_COLUMNS))
-        write_durably(self._path, "".join(lines).encode())
+                kept.append({**row, "total_episodes": self.total_episodes}.values())
+        write_durably(self._path, _lines(kept).encode())
         self._file = self._path.open("a", newline="")
 
     @property
@@ -63,10 +57,11 @@ class TrainingLog:
     def write(self, row: UpdateRow, order: Order, units: Units) -> None:
         """One line, at once."""
         self._episodes[row.number] = row.episodes
-        head = [row.number, _number_of(order), units.describe(order), row.update, row.episodes, self.total_episodes]
-        rewards = [row.env_reward, row.alignment, row.env_reward + row.alignment]
-        rest = [row.compliance, row.fixes, row.no_fix, row.collect_seconds, row.update_seconds]
-        self._file.write(_line(_cell(x) for x in (*head, *rewards, *rest)))
+        values = {
+            **vars(row), "workflow": _number_of(order), "order": units.describe(order),
+            "total_episodes": self.total_episodes, "total": row.env_reward + row.alignment,
+        }  # fmt: skip
+        self._file.write(_lines([[values[name] for name in TRAINING_COLUMNS]]))
         self._file.flush()
 
     def forget(self, number: int, after: int) -> None:
@@ -83,13 +78,10 @@ class TrainingLog:
         self._file.close()
 
 
-def read_training_log(path: Path) -> list[dict[str, str]]:
+def _whole_rows(path: Path) -> list[dict[str, Any]]:
     """Rows of a training_log.csv; one that was cut off by a crash is left out."""
-    if not path.exists():
-        return []
-    lines = path.read_text().splitlines(keepends=True)
-    whole = [line for line in lines if line.endswith("\n")]
-    rows = csv.DictReader(whole)
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    rows = csv.DictReader(line for line in lines if line.endswith("\n"))
     return [row for row in rows if None not in row and None not in row.values() and row["number"].isdecimal()]
 
 
@@ -97,32 +89,23 @@ def write_gp_log(
     path: Path, proposals: Iterable[Proposed], results: Mapping[int, WorkflowResult], units: Units
 ) -> None:
     """One row per proposal; the columns of its result are empty until there is one."""
-    lines = [",".join(GP_COLUMNS) + "\n"]
+    rows: list[Iterable[object]] = [GP_COLUMNS]
     for p in proposals:
-        row: list[object] = [
-            p.number, _number_of(p.order), units.describe(p.order), name_of(p.order), p.ucb, p.mean, p.sd,
-            p.feasibility, p.top, p.inherit, p.seed, p.episodes,
-        ]  # fmt: skip
-        result = results.get(p.number)
-        columns = GP_COLUMNS[len(row) :]
-        row += [None if result is None else getattr(result, name) for name in columns]
-        lines.append(_line(_cell(x) for x in row))
-    write_durably(path, "".join(lines).encode())
+        names = {"workflow": _number_of(p.order), "order": units.describe(p.order), "name": name_of(p.order)}
+        result = vars(results[p.number]) if p.number in results else {}
+        values = {**vars(p), "episodes": None, **result, **names, "allowed_episodes": p.episodes}
+        rows.append([values.get(name) for name in GP_COLUMNS])
+    write_durably(path, _lines(rows).encode())
 
 
 def _number_of(order: Order) -> int | None:
     return index_of(order) if order in ORDERS else None
 
 
-def _line(cells: Iterable[str]) -> str:
+def _lines(rows: Iterable[Iterable[object]]) -> str:
+    """As CSV; None and NaN are empty."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(cells)
+    writer = csv.writer(text, lineterminator="\n")
+    for row in rows:
+        writer.writerow([("" if math.isnan(x) else f"{x:.6g}") if isinstance(x, float) else x for x in row])
     return text.getvalue()
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return "" if math.isnan(value) else f"{value:.6g}"
-    return str(value)

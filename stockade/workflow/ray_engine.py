@@ -12,47 +12,37 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-import time
-import traceback
 import warnings
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import stockade
 from stockade.vector.local.channel import from_peer, quickly_pickled, to_worker
-from stockade.vector.ray.cluster import Connection, RayConfig, seconds_until
-from stockade.workflow.engine import Event, Failed, Flights, Trainer, failure
+from stockade.vector.ray.cluster import Connection, RayConfig
+from stockade.workflow.engine import Engine, Event, Failed, Trainer, failure, trained
 from stockade.workflow.records import Task, WorkflowResult
 
 _END_SECONDS = 10.0
 
 
-class RayEngine:
-    """Several trainings at once, each as a Ray task with CPUs of its own.
+class RayEngine(Engine):
+    """Several trainings at once, each as a Ray task with CPUs of its own; more than there is room for wait.
 
-    Attributes:
-        capacity: tasks that may be in flight at once. More than the cluster has room for wait until it has.
+    Args:
+        parallel: tasks that may be in flight at once.
+        train: what trains an order.
+        address: of the cluster; None starts a Ray on this machine, unless one is running in this process or the
+            variable RAY_ADDRESS names one.
+        num_cpus: of each training; it works with as many threads.
+
+    Raises:
+        InputError: Ray is not installed, or there is no cluster at the address.
     """
 
     def __init__(self, parallel: int, train: Trainer, *, address: str | None = None, num_cpus: float = 1.0) -> None:
-        """Connect to a cluster, or start Ray here.
-
-        Args:
-            parallel: tasks that may be in flight at once.
-            train: what trains an order.
-            address: of the cluster; None starts a Ray on this machine, unless one is running in this process or the
-                variable RAY_ADDRESS names one.
-            num_cpus: of each training; it works with as many threads.
-
-        Raises:
-            InputError: Ray is not installed, or there is no cluster at the address.
-        """
-        self.capacity = parallel
-        self._threads = max(1, int(num_cpus))
-        self._train = to_worker(train)
+        super().__init__(parallel, threads=max(1, int(num_cpus)))
+        self._train = train
         self._streams: dict[int, Any] = {}  # by number of the training: Ray's generator of references to pickled events
-        self._flights = Flights()
         options = {"num_cpus": num_cpus}
         self._connection = Connection(RayConfig(workers=parallel, address=address, actor_options=options), parallel)
         self._ray = self._connection.ray
@@ -77,56 +67,31 @@ class RayEngine:
                 stacklevel=3,
             )
 
-    def submit(self, task: Task) -> None:
-        """Begin a training, as soon as the cluster has room."""
-        if len(self._streams) == self.capacity:
-            raise RuntimeError(f"all {self.capacity} places are taken; wait for a result before the next task")
-        task = replace(task, threads=self._threads)
-        self._flights.begin(task)
-        self._hand_out(task)
+    def _start(self, task: Task) -> None:
+        pickled = to_worker((self._train, task))
+        self._streams[task.number] = self._remote.remote(stockade.__version__, task.number, pickled)
 
-    def _hand_out(self, task: Task) -> None:
-        stream = self._remote.remote(stockade.__version__, task.number, self._train, to_worker(task))
-        self._streams[task.number] = stream
+    def _collect(self, timeout: float | None) -> bool:
+        streams = list(self._streams.values())
+        if not streams or not self._ray.wait(streams, timeout=timeout)[0]:
+            return False
+        ready, _ = self._ray.wait(streams, num_returns=len(streams), timeout=0)  # whatever is there by now
+        for number in [n for n, mine in self._streams.items() if any(mine is stream for stream in ready)]:
+            self._take(number)
+        return True
 
-    def next_event(self, timeout: float | None = None) -> Event | None:
-        """What happened next; None if nothing did for `timeout` seconds."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while not self._flights.arrived:
-            if not self._streams:
-                time.sleep(seconds_until(deadline) or 0.0)
-                return None
-            streams = list(self._streams.values())
-            ready, _ = self._ray.wait(streams, timeout=seconds_until(deadline))
-            if not ready:
-                return None
-            ready, _ = self._ray.wait(streams, num_returns=len(streams), timeout=0)  # whatever is there by now
-            for number in [n for n, mine in self._streams.items() if any(mine is stream for stream in ready)]:
-                self._collect(number)
-        return self._flights.arrived.popleft()
-
-    def _collect(self, number: int) -> None:
-        """Take one event of a training, or the news that there will be none."""
+    def _take(self, number: int) -> None:
+        """One event of a training, or the news that there will be none."""
         errors = self._ray.exceptions
         try:
-            event: Event = from_peer(self._ray.get(next(self._streams[number])))
-        except StopIteration:  # cannot be: the last event takes a training off the list
-            self._lose(number, "ended without a result")
-            return
+            self._receive(from_peer(self._ray.get(next(self._streams[number]))))
         except errors.RayTaskError as error:  # not of the training, which reports its own failures
             hint = f"are stockade[train,ray] {stockade.__version__} and the same Python installed on every node?"
-            event = failure(number, f"{error}\n{hint}")
+            self._receive(failure(number, f"{error}\n{hint}"))
         except errors.RayError as error:  # of the worker or its node: whatever Ray says of it, the training is gone
             self._lose(number, f"was lost: {' '.join(str(error).split()).rstrip('.')}")
-            return
-        if self._flights.receive(event):
+        if number not in self._tasks:
             del self._streams[number]
-
-    def _lose(self, number: int, manner: str) -> None:
-        """A worker is gone: hand its task out again, or give it up."""
-        del self._streams[number]
-        if (again := self._flights.lose(number, manner)) is not None:
-            self._hand_out(again)
 
     def close(self) -> None:
         """End all trainings in flight, and Ray if it was started here."""
@@ -140,7 +105,7 @@ class RayEngine:
         self._connection.close()
 
 
-def _work(version: str, number: int, train: bytes, task: bytes) -> Iterator[bytes]:
+def _work(version: str, number: int, pickled: bytes) -> Iterator[bytes]:
     """The Ray task, somewhere in the cluster: trains in a thread and hands the events on as they come."""
     if version != stockade.__version__:
         text = f"this node has stockade {stockade.__version__}, the search is of {version}: install the same on all"
@@ -149,14 +114,10 @@ def _work(version: str, number: int, train: bytes, task: bytes) -> Iterator[byte
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
 
     def run() -> None:
-        try:
-            events.put(from_peer(train)(from_peer(task), events.put))
-        except BaseException:
-            events.put(failure(number, traceback.format_exc()))
+        events.put(trained(number, lambda: from_peer(pickled), events.put))
 
     threading.Thread(target=run, name=f"training-{number}", daemon=True).start()
-    while True:
+    event: Event | None = None
+    while not isinstance(event, WorkflowResult | Failed):
         event = events.get()
         yield quickly_pickled(event)
-        if isinstance(event, WorkflowResult | Failed):
-            return

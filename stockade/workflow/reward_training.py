@@ -11,8 +11,8 @@ import itertools
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from stockade.workflow.compliance import FixCounts
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import UNIT_TYPES, Order
 from stockade.workflow.records import StopReason, Task, UpdateRow, WorkflowResult
+from stockade.workflow.strict import joined
 
 GAIN = 0.01
 """Less than this is no gain of compliance."""
@@ -33,15 +34,10 @@ VALUE_EPISODES = 3
 
 
 class RewardTraining:
-    """One order, trained until its agent complies; see `training.Training`.
-
-    Attributes:
-        stopped: why it is over, once it is.
-    """
+    """One order, trained until its agent complies. `stopped` says why it is over, once it is."""
 
     def __init__(self, task: Task) -> None:
-        self.task = task
-        config = task.config
+        self.task, config = task, task.config
         settings = replace(config.ppo, threads=task.threads)
         lanes = min(settings.shards, config.n_envs)
         ends = [config.n_envs * k // lanes for k in range(lanes + 1)]
@@ -55,8 +51,10 @@ class RewardTraining:
         self._schedule = task.episodes if protocol.fixed_episodes else max(protocol.min_episodes, config.n_envs)
         self._held = np.zeros(len(UNIT_TYPES), np.bool_)
         self.stopped: StopReason | None = None
-        if task.state is not None:
-            self._restore(task.state)
+        if (state := task.state) is not None:
+            self._learner.restore(state.arrays, state.rest)
+            self._last.kept[...], self._held[...] = state.arrays["last"], state.arrays["held"]
+            self._rule = replace(self._rule, **state.rest["rule"])
 
     @property
     def updates(self) -> int:
@@ -98,12 +96,8 @@ class RewardTraining:
         """Everything that the rest of the training depends on."""
         arrays, rest = self._learner.state()
         arrays |= {"last": self._last.kept.copy(), "held": self._held.copy()}
-        return Checkpoint(arrays, {**rest, "rule": self._rule.state()})
-
-    def _restore(self, state: Checkpoint) -> None:
-        self._learner.restore(state.arrays, state.rest)
-        self._last.kept[...], self._held[...] = state.arrays["last"], state.arrays["held"]
-        self._rule.restore(state.rest["rule"])
+        rule = {name: getattr(self._rule, name) for name in ("best", "since", "before", "updates")}
+        return Checkpoint(arrays, {**rest, "rule": rule})
 
     def close(self) -> None:
         """End threads and environments."""
@@ -125,7 +119,7 @@ def _taken(envs: Sequence[AlignedVectorEnv]) -> tuple[Episodes, FixCounts]:
         parts.append(replace(episodes, env=episodes.env + first))
         counts += counted
         first += env.num_envs
-    return Episodes.joined(parts), counts
+    return joined(parts), counts
 
 
 # ------------------------------------------------------------------------------------------------------- measuring
@@ -142,7 +136,7 @@ class Measured(NamedTuple):
 def measure(episodes: Episodes, no_fix_compliance: float | None) -> Measured:
     """Means over episodes; NaN of none."""
     if not len(episodes):
-        return Measured(math.nan, math.nan, math.nan, math.nan, math.nan)
+        return Measured(*[math.nan] * 5)
     rates = episodes.rates(no_fix_compliance)
     compliance = float(rates.mean()) if len(rates) else math.nan
     reward, alignment, fixes = (float(c.mean()) for c in (episodes.env_return, episodes.alignment, episodes.judged))
@@ -150,21 +144,15 @@ def measure(episodes: Episodes, no_fix_compliance: float | None) -> Measured:
 
 
 class LastEpisodes:
-    """Environment returns of the last few episodes of every environment.
-
-    Attributes:
-        kept: (n_envs, VALUE_EPISODES), the latest last; NaN where there is none yet.
-    """
+    """Environment returns of the last few episodes of every environment."""
 
     def __init__(self, n_envs: int) -> None:
-        """None yet."""
-        self.kept = np.full((n_envs, VALUE_EPISODES), np.nan)
+        self.kept = np.full((n_envs, VALUE_EPISODES), np.nan)  #: the latest last; NaN where there is none yet
 
     def add(self, episodes: Episodes) -> None:
         """In the order in which they ended."""
         for env, value in zip(episodes.env.tolist(), episodes.env_return.tolist(), strict=True):
-            self.kept[env, :-1] = self.kept[env, 1:]
-            self.kept[env, -1] = value
+            self.kept[env] = [*self.kept[env, 1:], value]
 
     def returns(self) -> np.ndarray:
         """Of all environments."""
@@ -189,19 +177,16 @@ def play_greedily(policy: Policy, config: SearchConfig, order: Order, n: int, se
 
 
 # -------------------------------------------------------------------------------------------------------- stopping
+@dataclass
 class StopRule:
-    """When a workflow is done.
+    """When a workflow is done."""
 
-    Attributes:
-        updates: asked for so far.
-    """
-
-    def __init__(self, config: SearchConfig, episodes: int) -> None:
-        """`episodes`: what the task may use."""
-        self._config, self._limit = config, episodes
-        self._best, self._since = -math.inf, 0
-        self._before = 0
-        self.updates = 0
+    config: SearchConfig
+    limit: int  #: episodes that the task may use
+    best: float = -1e9  #: compliance so far
+    since: int = 0  #: updates without a gain
+    before: int = 0  #: episodes before the last update
+    updates: int = 0
 
     def decide(self, episodes: int, measured: Measured) -> StopReason | None:
         """After the collection of an update: stop with the policy that played it, and why; or None.
@@ -210,37 +195,24 @@ class StopRule:
             episodes: of this workflow so far.
             measured: of those that this update played.
         """
-        config, protocol = self._config, self._config.protocol
-        self.updates += 1
-        largest = max(episodes - self._before, config.n_envs)
-        self._before = episodes
+        protocol = self.config.protocol
+        largest = max(episodes - self.before, self.config.n_envs)
+        self.updates, self.before = self.updates + 1, episodes
         if not protocol.fixed_episodes:
-            if measured.compliance > self._best + GAIN:
-                self._best, self._since = measured.compliance, 0
-            else:
-                self._since += 1
+            gained = measured.compliance > self.best + GAIN
+            self.best, self.since = (measured.compliance, 0) if gained else (self.best, self.since + 1)
             if episodes >= protocol.min_episodes:
                 if self.complies(measured):
                     return "compliant"
-                if self._since >= protocol.patience:
+                if self.since >= protocol.patience:
                     return "plateau"
-        if episodes + largest <= self._limit:  # another update fits
+        if episodes + largest <= self.limit:  # another update fits
             return None
-        if self._limit < config.task_episodes:
+        if self.limit < self.config.task_episodes:
             return "budget"
         return "fixed" if protocol.fixed_episodes else "max_episodes"
 
     def complies(self, measured: Measured) -> bool:
         """Whether compliance is high enough, and rests on enough fixes."""
-        protocol = self._config.protocol
+        protocol = self.config.protocol
         return measured.compliance >= protocol.compliance_threshold and measured.fixes >= protocol.min_fixes
-
-    def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
-        best = self._best if math.isfinite(self._best) else None
-        return {"best": best, "since": self._since, "before": self._before, "updates": self.updates}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Back from `state`."""
-        self._best = -math.inf if state["best"] is None else state["best"]
-        self._since, self._before, self.updates = state["since"], state["before"], state["updates"]

@@ -8,7 +8,6 @@ runs/NAME/  config.json  checkpoints/ or state.json  policies/  summary.json  pi
 from __future__ import annotations
 
 import html
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from stockade.cage2.scenario import FOOTHOLD
-from stockade.errors import InputError, SettingError
+from stockade.errors import InputError, SettingError, missing_package
 from stockade.files import as_json, json_output, write_durably
 from stockade.learn.checkpoint import Checkpoint, CheckpointFolder, save
 from stockade.learn.files import run_session
@@ -103,7 +102,7 @@ def _open(config: SearchConfig) -> tuple[SearchConfig, SearchFolder]:
         if not config.separate and config.budget < 2 * config.n_envs:
             raise SettingError("total_episodes", config.budget, f"is less than two updates of {config.n_envs} episodes")
         if config.separate and config.engine == "ray":
-            _require_ray(config.address)  # before a folder is made
+            _require_ray()  # before a folder is made
         return config, SearchFolder.create(config)
     folder = SearchFolder.find(config.resume, config.runs)
     own = folder.read_config()
@@ -119,11 +118,11 @@ def _open(config: SearchConfig) -> tuple[SearchConfig, SearchFolder]:
     return replace(own, runs=config.runs, resume=config.resume, **session), folder
 
 
-def _require_ray(address: str | None) -> None:
-    from stockade.vector.ray.cluster import load_ray, require_listener
-
-    load_ray()
-    require_listener(address or os.environ.get("RAY_ADDRESS", ""))
+def _require_ray() -> None:
+    try:
+        import ray  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise missing_package(error) from error
 
 
 # ------------------------------------------------------------------------------------------------- all orders together

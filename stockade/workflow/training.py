@@ -1,6 +1,6 @@
 """Train one order alone, in a thread, a process or on a cluster: updates, checkpoints now and then, the result.
 
-task -> RewardTraining or StrictTraining -> UpdateRow, Saved ... -> WorkflowResult
+task -> RewardTraining or StrictTraining, update by update -> UpdateRow, Saved ... -> WorkflowResult
 
 A training that was interrupted continues from its last checkpoint, bit for bit. A strict training may also continue an
 earlier one of the same order: from its weights, Adam's moments and environments, with the schedules as far along as if
@@ -13,7 +13,6 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from stockade.learn.checkpoint import Checkpoint
 from stockade.workflow.conditioned import ConditionedTraining
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import UNIT_TYPES, Order
-from stockade.workflow.records import FixStatistics, Saved, StopReason, Task, UpdateRow, WorkflowResult
+from stockade.workflow.records import Saved, StopReason, Task, UpdateRow, WorkflowResult
 from stockade.workflow.reward_training import RewardTraining, standard_error
 from stockade.workflow.together import JUDGE_SEED, VALIDATION_SEED
 from stockade.workflow.units import UNITS
@@ -37,45 +36,16 @@ class Interrupted(Exception):
     """The training was asked to stop before its end."""
 
 
-class Training(Protocol):
-    """One training, from update to update."""
-
-    @property
-    def stopped(self) -> StopReason | None:
-        """Why it is over; None as long as it is not."""
-
-    @property
-    def updates(self) -> int:
-        """Made so far."""
-
-    def update(self) -> UpdateRow:
-        """Make one."""
-
-    def result(self, seconds: float) -> WorkflowResult:
-        """Once it is over."""
-
-    def state(self) -> Checkpoint:
-        """Everything that the rest of the training depends on."""
-
-    def close(self) -> None:
-        """End threads and environments."""
-
-
 def train_workflow(
     task: Task, report: Callable[[UpdateRow | Saved], None], should_stop: Callable[[], bool] = lambda: False
 ) -> WorkflowResult:
-    """Train to the end.
-
-    Args:
-        task: what to train.
-        report: is called with each update and each checkpoint.
-        should_stop: is asked before each update.
+    """Train to the end; `report` each update and checkpoint, and ask `should_stop` before each update.
 
     Raises:
         Interrupted: `should_stop` said yes; a last checkpoint was reported.
     """
     begin = time.perf_counter()
-    training: Training = (RewardTraining if task.config.constraint == "reward" else StrictTraining)(task)
+    training = RewardTraining(task) if task.config.constraint == "reward" else StrictTraining(task)
     saved = training.updates
     try:
         while training.stopped is None:
@@ -93,29 +63,23 @@ def train_workflow(
 
 
 class StrictTraining:
-    """One order as a rule, trained for so many episodes; see `Training`.
-
-    Attributes:
-        updates: made so far.
-    """
+    """One order as a rule, trained for so many episodes."""
 
     def __init__(self, task: Task) -> None:
         self.task, config = task, task.config
         self._training = ConditionedTraining(config, UNITS[config.units], [task.order], task.seed, task.threads)
         self.updates, self._first, self._value_before = 0, 0, math.nan
         self._fixes = [0.0, 0.0]  # fixes per episode in the last update, share of episodes without one
-        if task.state is not None:
-            self._restore(task.state)
-
-    def _restore(self, state: Checkpoint) -> None:
-        training, mine = self._training, state.rest["strict"]
-        training.restore(state.arrays, state.rest)
-        if mine["number"] == self.task.number:
+        if task.state is None:
+            return
+        mine = task.state.rest["strict"]
+        self._training.restore(task.state.arrays, task.state.rest)
+        if mine["number"] == task.number:
             self.updates, self._first, self._fixes = mine["updates"], mine["first"], mine["fixes"]
             self._value_before = math.nan if mine["value_before"] is None else mine["value_before"]
         else:  # the training that this one continues
-            self._first, self._value_before = training.episodes, mine["value"]
-            training.progress = self._first / (self._first + self.task.episodes)
+            self._first, self._value_before = self._training.episodes, mine["value"]
+            self._training.progress = self._first / (self._first + task.episodes)
 
     @property
     def _episodes(self) -> int:
@@ -132,12 +96,10 @@ class StrictTraining:
         clock, task = time.perf_counter(), self.task
         played = self._training.advance(self._first + task.episodes)
         self.updates += 1
-        carried_out = played.fixes - played.refused
-        reward, fixes, no_fix = (float(x.mean()) if len(x) else math.nan
-                                 for x in (played.value, carried_out, carried_out == 0))  # fmt: skip
-        self._fixes = [fixes, no_fix]
-        return UpdateRow(task.number, self.updates, self._episodes, reward, 0.0, 1.0, fixes, no_fix,
-                         time.perf_counter() - clock, 0.0)  # fmt: skip
+        fixes = played.fixes - played.refused
+        reward, each, none = (float(x.mean()) if len(x) else math.nan for x in (played.value, fixes, fixes == 0))
+        self._fixes, seconds = [each, none], time.perf_counter() - clock
+        return UpdateRow(task.number, self.updates, self._episodes, reward, 0.0, 1.0, each, none, seconds, 0.0)
 
     def result(self, seconds: float) -> WorkflowResult:
         """Greedy episodes on the seeds that all orders are compared by."""
@@ -150,16 +112,12 @@ class StrictTraining:
         return WorkflowResult(
             task.number, task.order, value, standard_error(judged), returns.size, tuple(by_attacker.tolist()),
             value - self._value_before, 1.0, self._fixes[0], self._fixes[1], True, self._episodes,
-            self.updates, self.stopped, (False,) * len(UNIT_TYPES), FixStatistics({}, {}),
-            seconds, training.policy.save_weights(), training.policy.architecture.to_json(), returns[:, 0],
-            self._state(value),
+            self.updates, self.stopped, (False,) * len(UNIT_TYPES), {"by_type": {}, "by_host": {}}, seconds,
+            training.policy.save_weights(), training.policy.architecture.to_json(), returns[:, 0], self.state(value),
         )  # fmt: skip
 
-    def state(self) -> Checkpoint:
-        """Everything that the rest of the training depends on."""
-        return self._state(None)
-
-    def _state(self, value: float | None) -> Checkpoint:
+    def state(self, value: float | None = None) -> Checkpoint:
+        """Everything that the rest of the training depends on, or with its `value` one that continues it."""
         arrays, rest = self._training.state()
         before = None if math.isnan(self._value_before) else self._value_before
         mine = {"number": self.task.number, "updates": self.updates, "first": self._first, "value_before": before,
@@ -179,9 +137,7 @@ def episodes_of_update(config: SearchConfig) -> int:
 def judged_returns(config: SearchConfig, policies: Sequence[tuple[Order, dict[str, np.ndarray]]]) -> np.ndarray:
     """(attackers, policies, episodes) of greedy episodes on the seeds of the final judgement, the same for all.
 
-    Args:
-        config: of the search.
-        policies: order that each keeps to, and its weights.
+    Of each policy the order that it keeps to, and its weights.
     """
     units = UNITS[config.units]
 

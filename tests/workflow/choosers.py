@@ -13,7 +13,7 @@ from stockade.workflow.orders import (
     Order,
     index_of,
 )
-from stockade.workflow.proposals import Strategy, make_strategy
+from stockade.workflow.proposals import Strategy
 from tests.workflow.fake import reward_config
 
 BLINE = np.array([unit in ("enterprise", "op_server", "user") for unit in UNIT_TYPES])
@@ -36,7 +36,7 @@ def failed(order: Order, compliance: float = 0.3, value: float = -30.0) -> Resul
 
 
 def strategy(search: str = "gp-ucb", matters: np.ndarray = ALL_MATTER, **settings: Any) -> Strategy:
-    return make_strategy(reward_config(search=search, **settings), matters)
+    return Strategy(reward_config(search=search, **settings), matters)
 
 
 def made_up_result(order: Order, seed: int) -> Result:

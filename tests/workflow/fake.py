@@ -19,7 +19,7 @@ import numpy as np
 from stockade.learn.checkpoint import Checkpoint
 from stockade.workflow.config import RewardFlags, SearchConfig
 from stockade.workflow.orders import ENTERPRISE, OP_SERVER, UNIT_TYPES, USER, Order
-from stockade.workflow.records import FixStatistics, Saved, Task, UpdateRow, WorkflowResult
+from stockade.workflow.records import Saved, Task, UpdateRow, WorkflowResult
 from stockade.workflow.separate import SeparateSession
 from stockade.workflow.store import SearchFolder
 
@@ -104,7 +104,7 @@ class FakeTrainer:
             if update % 2 == 0:
                 report(self._saved(task, rest, update))
         counts = dict.fromkeys(("fixes", "complied", "violated", "held_steps"), 1.5)
-        statistics = FixStatistics(dict.fromkeys(UNIT_TYPES, counts), {"User1": counts})
+        statistics = {"by_type": dict.fromkeys(UNIT_TYPES, counts), "by_host": {"User1": counts}}
         gain = math.nan if rest["value"] is None else value - rest["value"]
         end = {"number": task.number, "update": updates, "chunks": rest["chunks"] + 1, "value": value}
         head = chance.standard_normal((4, 3)).astype(np.float32)

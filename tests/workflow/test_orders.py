@@ -31,12 +31,17 @@ from stockade.workflow.orders import (
     parse_order,
     representative,
     restricted,
-    spearman,
     types_red_can_hold,
 )
 
 orders = st.sampled_from(ORDERS)
 some_matter = st.lists(st.booleans(), min_size=5, max_size=5).map(np.array)
+
+
+def spearman(a: Order, b: Order, matters: np.ndarray = ALL_MATTER) -> int:
+    """Sum of squared differences of the types' ranks among those that matter."""
+    kept, other = restricted(a, matters), restricted(b, matters)
+    return sum((rank - other.index(unit)) ** 2 for rank, unit in enumerate(kept))
 
 
 def types(*names: str) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from stockade.workflow.orders import describe
+from stockade.workflow.orders import describe, index_of, parse_order
 from stockade.workflow.separate import SeparateSession
 from stockade.workflow.store import SearchFolder
 from tests.workflow.fake import reward_config
@@ -44,6 +44,6 @@ def test_the_same_seed_gives_the_numbers_of_the_first_version(recorded: dict[str
     assert len(found) == len(recorded["trainings"])
     for mine, expected in zip(found, recorded["trainings"], strict=True):
         assert {name: known(mine[name]) for name in expected} == expected
-    for ranked, (order, mean, sd) in zip(session.strategy.ranking(), recorded["ranking"], strict=True):
-        assert describe(ranked.order) == order
-        assert (known(ranked.mean), known(ranked.sd)) == (mean, sd)
+    posterior = session.strategy.value_model().posterior()
+    for order, *numbers in recorded["ranking"]:
+        assert [known(float(x[index_of(parse_order(order))])) for x in posterior] == numbers
