@@ -1,9 +1,10 @@
-"""Who trains the orders that the search hands out: a thread of this process, or several processes.
+"""Who trains the orders that the search hands out: a thread of this process, several processes, or a Ray cluster.
 
 submit(task) -> train(task, report) somewhere -> next_event(): UpdateRow, Saved ... WorkflowResult | Restarted | Failed
 
-The search knows only the class `Engine`, so that other engines (a cluster's, see ray_engine.py) can take the place of
-these two. This module does not import Torch: what trains is given as a function.
+Workers get everything with the call and send everything back: on a cluster they need the package and nothing else, no
+shared files. A training whose worker or node is lost is handed out again, a few times, from its last checkpoint. This
+module does not import Torch: what trains is given as a function.
 """
 
 from __future__ import annotations
@@ -16,23 +17,27 @@ import signal
 import threading
 import time
 import traceback
+import warnings
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+import stockade
 from stockade.errors import WorkError
-from stockade.vector.local.channel import from_peer, to_worker
+from stockade.vector.local.channel import from_peer, quickly_pickled, to_worker
 from stockade.vector.local.machine import die_with, use_one_thread
 from stockade.vector.local.process import describe_exit, ready_to_start
+from stockade.vector.ray.cluster import Connection as RayConnection
+from stockade.vector.ray.cluster import RayConfig
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.records import Saved, Task, UpdateRow, WorkflowResult
 
 MAX_RESTARTS = 2
 """Times that a training is handed out again after its worker has died."""
-_END_SECONDS = 2.0
+_END_SECONDS, _RAY_END_SECONDS = 2.0, 10.0
 
 Trainer = Callable[..., WorkflowResult]
 """`training.train_workflow` or a stand-in for tests, called with task, report and maybe should_stop: reports each
@@ -137,8 +142,6 @@ class Engine(ABC):
 def make_engine(config: SearchConfig, train: Trainer) -> Engine:
     """What `config.engine` names; on this machine a thread for one training at a time, for more a process each."""
     if config.engine == "ray":
-        from stockade.workflow.ray_engine import RayEngine
-
         return RayEngine(config.parallel, train, address=config.address, num_cpus=config.num_cpus_per_workflow)
     return ThreadEngine(train) if config.parallel == 1 else ProcessEngine(config.parallel, train)
 
@@ -157,6 +160,7 @@ def trained(number: int, get: Callable[[], tuple[Trainer, Task]], *arguments: An
         return failure(number, traceback.format_exc())
 
 
+# --------------------------------------------------------------------------------------------------- on this machine
 class ThreadEngine(Engine):
     """One training at a time, in a thread of this process; all cores are its own.
 
@@ -253,3 +257,102 @@ def _work(connection: Connection, number: int, pickled: bytes, parent: int) -> N
     use_one_thread()
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         connection.send(trained(number, lambda: from_peer(pickled), connection.send))
+
+
+# ------------------------------------------------------------------------------------------------------------ on Ray
+class RayEngine(Engine):
+    """Several trainings at once, each as a Ray task with CPUs of its own; more than there is room for wait.
+
+    Args:
+        parallel: tasks that may be in flight at once.
+        train: what trains an order.
+        address: of the cluster; None starts a Ray on this machine, unless one is running in this process or the
+            variable RAY_ADDRESS names one.
+        num_cpus: of each training; it works with as many threads.
+
+    Raises:
+        InputError: Ray is not installed, or there is no cluster at the address.
+    """
+
+    def __init__(self, parallel: int, train: Trainer, *, address: str | None = None, num_cpus: float = 1.0) -> None:
+        super().__init__(parallel, threads=max(1, int(num_cpus)))
+        self._train = train
+        self._streams: dict[int, Any] = {}  # by number of the training: Ray's generator of references to pickled events
+        options = {"num_cpus": num_cpus}
+        self._connection = RayConnection(RayConfig(workers=parallel, address=address, actor_options=options), parallel)
+        self._ray = self._connection.ray
+        self._remote = self._ray.remote(_work_on_ray).options(
+            **options, num_returns="streaming", max_retries=0, scheduling_strategy="SPREAD", name="stockade-workflow"
+        )
+        try:
+            self._warn_of_little_room(num_cpus)
+        except BaseException:
+            self.close()
+            raise
+
+    def _warn_of_little_room(self, num_cpus: float) -> None:
+        """Tell the user why nothing will happen, or less at once than was asked for; a cluster may still grow."""
+        nodes = [node["Resources"].get("CPU", 0.0) for node in self._ray.nodes() if node["Alive"]]
+        room = sum(int(cpus / num_cpus) for cpus in nodes)
+        if room < self.capacity:
+            warnings.warn(
+                f"the Ray cluster has room for {room} trainings of {num_cpus:g} CPUs at once (CPUs of its nodes: "
+                f"{', '.join(f'{cpus:g}' for cpus in nodes)}), the others of --parallel {self.capacity} wait; change "
+                "--num-cpus-per-workflow or --parallel, or add nodes",
+                stacklevel=3,
+            )
+
+    def _start(self, task: Task) -> None:
+        pickled = to_worker((self._train, task))
+        self._streams[task.number] = self._remote.remote(stockade.__version__, task.number, pickled)
+
+    def _collect(self, timeout: float | None) -> bool:
+        streams = list(self._streams.values())
+        if not streams or not self._ray.wait(streams, timeout=timeout)[0]:
+            return False
+        ready, _ = self._ray.wait(streams, num_returns=len(streams), timeout=0)  # whatever is there by now
+        for number in [n for n, mine in self._streams.items() if any(mine is stream for stream in ready)]:
+            self._take(number)
+        return True
+
+    def _take(self, number: int) -> None:
+        """One event of a training, or the news that there will be none."""
+        errors = self._ray.exceptions
+        try:
+            self._receive(from_peer(self._ray.get(next(self._streams[number]))))
+        except errors.RayTaskError as error:  # not of the training, which reports its own failures
+            hint = f"are stockade[train,ray] {stockade.__version__} and the same Python installed on every node?"
+            self._receive(failure(number, f"{error}\n{hint}"))
+        except errors.RayError as error:  # of the worker or its node: whatever Ray says of it, the training is gone
+            self._lose(number, f"was lost: {' '.join(str(error).split()).rstrip('.')}")
+        if number not in self._tasks:
+            del self._streams[number]
+
+    def close(self) -> None:
+        """End all trainings in flight, and Ray if it was started here."""
+        streams, self._streams = list(self._streams.values()), {}
+        if streams and self._ray.is_initialized():
+            with contextlib.suppress(self._ray.exceptions.RayError):
+                for stream in streams:
+                    self._ray.cancel(stream, force=True)
+                ends = [stream.completed() for stream in streams]
+                self._ray.wait(ends, num_returns=len(ends), timeout=_RAY_END_SECONDS)
+        self._connection.close()
+
+
+def _work_on_ray(version: str, number: int, pickled: bytes) -> Iterator[bytes]:
+    """The Ray task, somewhere in the cluster: trains in a thread and hands the events on as they come."""
+    if version != stockade.__version__:
+        text = f"this node has stockade {stockade.__version__}, the search is of {version}: install the same on all"
+        yield quickly_pickled(failure(number, text))
+        return
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+
+    def run() -> None:
+        events.put(trained(number, lambda: from_peer(pickled), events.put))
+
+    threading.Thread(target=run, name=f"training-{number}", daemon=True).start()
+    event: Event | None = None
+    while not isinstance(event, WorkflowResult | Failed):
+        event = events.get()
+        yield quickly_pickled(event)

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from stockade.cage2.actions import ACTION_KIND, FIRST_DECOY, N_ACTIONS, REMOVE, RESTORE, SLEEP
+from stockade.cage2.actions import ACTION_HOST, ACTION_KIND, FIRST_DECOY, N_ACTIONS, REMOVE, RESTORE, SLEEP
 from stockade.cage2.scenario import FOOTHOLD, HOSTS
 from stockade.errors import InputError
 from stockade.vector.native import NativeVectorEnv
@@ -49,6 +49,9 @@ _CANONICAL_NAMES = {order: name for name, order in CANONICAL.items()}
 #: (13,) int8, the unit type of each host: its name without the number.
 HOST_TYPES = np.array([UNIT_TYPES.index(name.rstrip("0123456789").lower()) for name in HOSTS], np.int8)
 HOST_TYPES.setflags(write=False)
+NOT_A_FIX = -1
+FIXED_HOST = np.where(np.isin(ACTION_KIND, (REMOVE, RESTORE)), ACTION_HOST, NOT_A_FIX).astype(np.int8)
+"""(145,) host that an action repairs, or NOT_A_FIX."""
 ALL_MATTER = np.ones(N_TYPES, np.bool_)
 ALL_MATTER.setflags(write=False)
 
@@ -65,35 +68,6 @@ def index_of(order: Sequence[int]) -> int:
 def name_of(order: Sequence[int]) -> str | None:
     """Canonical name, if it has one."""
     return _CANONICAL_NAMES.get(tuple(order))
-
-
-def describe(order: Sequence[int]) -> str:
-    """For a person, and parse_order: `"user > defender > op_server > enterprise > op_host"`."""
-    return " > ".join(UNIT_TYPES[unit] for unit in order)
-
-
-def parse_order(text: str) -> Order:
-    """Of a canonical name, a number from 0 to 119, or the five types separated by `,` or `>`."""
-    name = text.strip().lower().replace("-", "_")
-    if name in CANONICAL:
-        return CANONICAL[name]
-    if name.isdecimal():
-        if int(name) < N_ORDERS:
-            return ORDERS[int(name)]
-        raise InputError(f"order {text!r}: there are {N_ORDERS} orders; take a number from 0 to {N_ORDERS - 1}")
-    units = [part.strip() for part in name.replace(">", ",").split(",")]
-    if len(units) == 1:
-        raise InputError(f"order {text!r} is unknown; take one of {', '.join(CANONICAL)}, a number from 0 to "
-                         f"{N_ORDERS - 1}, or the types {', '.join(UNIT_TYPES)} in an order of your own, separated by "
-                         "commas")  # fmt: skip
-    for unit in units:
-        if unit not in UNIT_TYPES:
-            raise InputError(f"order {text!r}: {unit!r} is no unit type; these are {', '.join(UNIT_TYPES)}")
-        if units.count(unit) > 1:
-            raise InputError(f"order {text!r}: {unit!r} stands there {units.count(unit)} times; name each type once")
-    if missing := [unit for unit in UNIT_TYPES if unit not in units]:
-        raise InputError(f"order {text!r}: {', '.join(missing)} missing; name each of the {N_TYPES} types once")
-    return tuple(UNIT_TYPES.index(unit) for unit in units)
 
 
 def one_hot(order: Sequence[int]) -> np.ndarray:
@@ -154,7 +128,7 @@ def representative(order: Sequence[int], matters: np.ndarray) -> Order:
 
 # ------------------------------------------------------------------------------------------------- what red can hold
 _REMOVES, _RESTORES = (np.flatnonzero(kind == ACTION_KIND) for kind in (REMOVE, RESTORE))
-_FIXES = np.union1d(_REMOVES, _RESTORES)
+_FIXES = np.flatnonzero(FIXED_HOST != NOT_A_FIX)
 _DECOYS = np.flatnonzero((ACTION_KIND >= FIRST_DECOY) & (ACTION_KIND < RESTORE))
 _N_BEHAVIOURS = 8
 

@@ -25,9 +25,8 @@ from stockade.text import duration, fixed, interval, plural
 from stockade.workflow.board import Board
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.engine import Event, Failed, Restarted, Trainer, make_engine
-from stockade.workflow.logs import TrainingLog, write_gp_log
 from stockade.workflow.records import Proposed, Saved, Task, UpdateRow, WorkflowResult
-from stockade.workflow.store import SearchFolder, State
+from stockade.workflow.store import SearchFolder, State, TrainingLog, write_gp_log
 from stockade.workflow.units import UNITS
 
 _LISTEN_SECONDS = 0.2

@@ -1,18 +1,26 @@
 """What separate trainings must not forget: settings, each proposal before it is trained, each result with its policy.
 
-runs/NAME/  config.json  state.json  policies/NNN-ORDER.json and its arrays  trainings/NNN.json and its arrays
+runs/NAME/  config.json  state.json  training_log.csv  gp_log.csv
+            policies/NNN-ORDER.json and its arrays  trainings/NNN.json and its arrays
 
 A proposal is written down with everything that its training depends on, so that a training which a crash cut short can
 be repeated exactly, and `trainings` has the last checkpoint of each training that is in flight or may be continued. A
 result is in state.json only after its policy is safe.
+
+training_log.csv has one row per update and grows by a line at a time. When trainings continue from a checkpoint (after
+a kill, or because a worker died), the rows after it are taken out first, so that each update of each training is there
+once. gp_log.csv has one row per proposal and is written anew, in one instant, whenever it changes.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
+import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -25,12 +33,21 @@ from stockade.files import as_json, write_durably
 from stockade.learn.checkpoint import Checkpoint, CheckpointError, load, remove, save
 from stockade.learn.files import new_run_folder
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.orders import Order, one_hot
-from stockade.workflow.records import ARRAYS, Proposed, Saved, WorkflowResult
-from stockade.workflow.units import TYPES, UNITS
+from stockade.workflow.orders import ORDERS, Order, index_of, name_of, one_hot
+from stockade.workflow.records import ARRAYS, Proposed, Saved, UpdateRow, WorkflowResult
+from stockade.workflow.units import TYPES, UNITS, Units
 
 FORMAT, VERSION = "stockade search", 3
 _PREFIX = "policy."
+TRAINING_COLUMNS = (
+    "number", "workflow", "order", "update", "episodes", "total_episodes", "env_reward", "alignment", "total",
+    "compliance", "fixes", "no_fix", "collect_seconds", "update_seconds",
+)  # fmt: skip
+GP_COLUMNS = (
+    "number", "workflow", "order", "name", "ucb", "mean", "sd", "feasibility", "top", "inherit", "seed",
+    "allowed_episodes", "value", "gain", "value_error", "compliance", "fixes", "feasible", "episodes", "stopped",
+    "seconds",
+)  # fmt: skip
 _UNUSABLE = (ValueError, KeyError, TypeError, AttributeError)
 
 
@@ -185,3 +202,84 @@ def _value(declared: str, value: Any) -> Any:
     if isinstance(value, list):
         return tuple(_value("float" if "float" in declared else "", element) for element in value)
     return math.nan if value is None and declared == "float" else value
+
+
+# -------------------------------------------------------------------------------------------------------------- tables
+class TrainingLog:
+    """training_log.csv of a search. `last`: by training, the last update that counts; infinity for all."""
+
+    def __init__(self, path: Path, last: Mapping[int, float]) -> None:
+        self._path = path
+        self._rewrite(lambda number, update: update <= last.get(number, 0))
+
+    def _rewrite(self, keep: Callable[[int, int], bool]) -> None:
+        """Leave out some rows; total_episodes are counted anew."""
+        self._episodes: dict[int, int] = {}
+        kept: list[Iterable[object]] = [TRAINING_COLUMNS]
+        for row in _whole_rows(self._path):
+            if keep(int(row["number"]), int(row["update"])):
+                self._episodes[int(row["number"])] = int(row["episodes"])
+                kept.append({**row, "total_episodes": self.total_episodes}.values())
+        write_durably(self._path, _lines(kept).encode())
+        self._file = self._path.open("a", newline="")
+
+    @property
+    def total_episodes(self) -> int:
+        """Of all trainings in it."""
+        return sum(self._episodes.values())
+
+    def write(self, row: UpdateRow, order: Order, units: Units) -> None:
+        """One line, at once."""
+        self._episodes[row.number] = row.episodes
+        values = {
+            **vars(row), "workflow": _number_of(order), "order": units.describe(order),
+            "total_episodes": self.total_episodes, "total": row.env_reward + row.alignment,
+        }  # fmt: skip
+        self._file.write(_lines([[values[name] for name in TRAINING_COLUMNS]]))
+        self._file.flush()
+
+    def forget(self, number: int, after: int) -> None:
+        """A training continues after an earlier update: later rows never were."""
+        self._file.close()
+        self._rewrite(lambda other, update: other != number or update <= after)
+
+    def sync(self) -> None:
+        """What is written survives a power cut."""
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _whole_rows(path: Path) -> list[dict[str, Any]]:
+    """Rows of a training_log.csv; one that was cut off by a crash is left out."""
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    rows = csv.DictReader(line for line in lines if line.endswith("\n"))
+    return [row for row in rows if None not in row and None not in row.values() and row["number"].isdecimal()]
+
+
+def write_gp_log(
+    path: Path, proposals: Iterable[Proposed], results: Mapping[int, WorkflowResult], units: Units
+) -> None:
+    """One row per proposal; the columns of its result are empty until there is one."""
+    rows: list[Iterable[object]] = [GP_COLUMNS]
+    for p in proposals:
+        names = {"workflow": _number_of(p.order), "order": units.describe(p.order), "name": name_of(p.order)}
+        result = vars(results[p.number]) if p.number in results else {}
+        values = {**vars(p), "episodes": None, **result, **names, "allowed_episodes": p.episodes}
+        rows.append([values.get(name) for name in GP_COLUMNS])
+    write_durably(path, _lines(rows).encode())
+
+
+def _number_of(order: Order) -> int | None:
+    return index_of(order) if order in ORDERS else None
+
+
+def _lines(rows: Iterable[Iterable[object]]) -> str:
+    """As CSV; None and NaN are empty."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for row in rows:
+        writer.writerow([("" if math.isnan(x) else f"{x:.6g}") if isinstance(x, float) else x for x in row])
+    return text.getvalue()

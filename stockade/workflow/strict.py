@@ -23,11 +23,11 @@ from stockade.cage2.actions import SLEEP
 from stockade.cage2.jit import cached
 from stockade.cage2.scenario import FOOTHOLD, N_HOSTS
 from stockade.learn.mixture import restore_worlds, save_worlds
-from stockade.workflow.compliance import FIXED_HOST, NOT_A_FIX
+from stockade.workflow.orders import FIXED_HOST, NOT_A_FIX
 
 Judge = Literal["truth", "observed"]
 Rows = TypeVar("Rows")
-_entry_point = cached("cage2/actions.py", "cage2/scenario.py", "workflow/compliance.py", "workflow/strict.py")
+_entry_point = cached("cage2/actions.py", "cage2/scenario.py", "workflow/orders.py", "workflow/strict.py")
 
 
 @dataclass(frozen=True)

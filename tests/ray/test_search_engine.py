@@ -19,9 +19,8 @@ import pytest
 
 from stockade.errors import InputError
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.engine import Failed, TrainingFailedError, WorkerLostError
+from stockade.workflow.engine import Failed, RayEngine, TrainingFailedError, WorkerLostError
 from stockade.workflow.orders import ORDERS
-from stockade.workflow.ray_engine import RayEngine
 from stockade.workflow.records import Task, UpdateRow, WorkflowResult
 from stockade.workflow.search import search
 from stockade.workflow.training import train_workflow

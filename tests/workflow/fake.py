@@ -135,7 +135,10 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 
 def content_of(folder: Path) -> dict[str, Any]:
-    """Everything that a search found out, times apart: what must be equal after a resume."""
+    """Everything that a search found out, times apart: what must be equal after a resume.
+
+    A kill may leave half a file under its temporary name, which begins with a dot.
+    """
     state = json.loads((folder / "state.json").read_text())
     del state["seconds"]
     for result in state["results"]:
@@ -145,7 +148,7 @@ def content_of(folder: Path) -> dict[str, Any]:
         "training_log": rows_of(folder / "training_log.csv"),
         "gp_log": rows_of(folder / "gp_log.csv"),
         **{
-            name: {path.name: path.read_bytes() for path in sorted((folder / name).glob("*"))}
+            name: {path.name: path.read_bytes() for path in sorted((folder / name).glob("[!.]*"))}
             for name in ("policies", "trainings")
         },
     }

@@ -10,9 +10,10 @@ import pytest
 from stockade.errors import InputError
 from stockade.learn.policy import Architecture, Policy
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.orders import ORDERS, parse_order
+from stockade.workflow.orders import CANONICAL, ORDERS
 from stockade.workflow.records import Task, UpdateRow, WorkflowResult
-from stockade.workflow.reward_training import (
+from stockade.workflow.training import (
+    Interrupted,
     LastEpisodes,
     Measured,
     StopRule,
@@ -20,8 +21,8 @@ from stockade.workflow.reward_training import (
     measure,
     play_greedily,
     standard_error,
+    train_workflow,
 )
-from stockade.workflow.training import Interrupted, train_workflow
 from tests.workflow.fake import changed, reward_config
 
 SMALL = reward_config(
@@ -161,7 +162,7 @@ def test_it_learns_to_comply():
     config = reward_config(
         n_envs=64, horizon=30, total_episodes=100_000, max_episodes=3200, min_episodes=3200, fixed_episodes=True
     )
-    result, rows = trained(config, 3200, order=parse_order("critical_first"), seed=0)
+    result, rows = trained(config, 3200, order=CANONICAL["critical_first"], seed=0)
     assert result.compliance > 0.85 > 0.6 > rows[0].compliance
     assert result.value > rows[0].env_reward
     assert result.fixes > 1
