@@ -34,26 +34,18 @@ Claim = Literal["better", "equal"]
 
 @dataclass(frozen=True)
 class CertifyResult:
-    """What the separate trainings say.
-
-    Attributes:
-        leader, rival: the orders in words. claim: what the verdict says of them: the leader is better, or they are
-            equal within the margin.
-        leader_values, rival_values: of each seed, by the goal of the search. episodes: of each training.
-        difference, low, high: leader minus rival, mean over seeds and its 95% interval; NaN of a single seed.
-        outcome: the interval `confirms` the claim, `contradicts` it, or leaves it `open`.
-    """
+    """What the separate trainings say."""
 
     leader: str
     rival: str
-    claim: Claim
-    leader_values: tuple[float, ...]
+    claim: Claim  #: of the verdict: the leader is better, or they are equal within the margin
+    leader_values: tuple[float, ...]  #: of each seed, by the goal of the search
     rival_values: tuple[float, ...]
-    episodes: int
-    difference: float
-    low: float
+    episodes: int  #: of each training
+    difference: float  #: leader minus rival, mean over seeds
+    low: float  #: of its 95% interval; NaN of a single seed
     high: float
-    outcome: Literal["confirms", "contradicts", "open"]
+    outcome: Literal["confirms", "contradicts", "open"]  #: what the interval does to the claim
 
     def to_dict(self) -> dict[str, Any]:
         """For summary.json."""
@@ -63,15 +55,15 @@ class CertifyResult:
         """For people."""
         n = len(self.leader_values)
         seeds = f"{n} seeds each" if n > 1 else "one seed each, which gives no interval"
-        leader, rival = (fixed(float(np.mean(values))) for values in (self.leader_values, self.rival_values))
         interval = f" ({self.low:+.2f} to {self.high:+.2f})" if n > 1 else ""
-        said = f"{self.leader} {'is better than' if self.claim == 'better' else 'equals'} {self.rival}"
-        end = f"That {self.outcome} that {said}."
+        said = "is better than" if self.claim == "better" else "equals"
+        end = f"That {self.outcome} that the first {said} the second."
         if self.outcome == "open":
             end = "That decides nothing; more seeds (--certify) or episodes (--max-episodes) would."
         return [
-            f"Trained alone for {self.episodes:,} episodes, {seeds}:",
-            f"  {self.leader} {leader}, {self.rival} {rival}: {self.difference:+.2f} points{interval}.",
+            f"Trained alone for {self.episodes:,} episodes, {seeds}: {self.difference:+.2f} points{interval}.",
+            f"  {fixed(float(np.mean(self.leader_values)))} {self.leader}",
+            f"  {fixed(float(np.mean(self.rival_values)))} {self.rival}",
             f"  {end}",
         ]
 
@@ -82,19 +74,19 @@ class Certification:
     Args:
         config: of the search, with `certify` seeds.
         folder: of the search; the trainings are in its subfolder `certify`.
-        leader, rival: orders.
+        leader, rival: orders. matters: (units,) bool, units that red can hold, which name the orders.
         n_orders: that share the budget of the search: the default of each training is the budget of one of them.
         train: what trains an order.
     """
 
     def __init__(
-        self, config: SearchConfig, folder: SearchFolder, leader: Ranking, rival: Ranking, n_orders: int,
-        train: Trainer = train_workflow,
+        self, config: SearchConfig, folder: SearchFolder, leader: Ranking, rival: Ranking,
+        matters: np.ndarray, n_orders: int, train: Trainer = train_workflow,
     ) -> None:  # fmt: skip
         episodes = config.max_episodes or max(LEAST_EPISODES, config.budget // n_orders)
         self.config = replace(config, max_episodes=episodes)
         self._orders = cast("tuple[Order, Order]", (leader, rival))
-        self._names = [UNITS[config.units].describe(order) for order in self._orders]
+        self._names = [UNITS[config.units].describe(order, matters) for order in self._orders]
         self._episodes = whole_updates(self.config, episodes)
         inner = SearchFolder(folder.path / "certify")
         inner.path.mkdir(exist_ok=True)
@@ -135,8 +127,6 @@ def compared(
         confirms, contradicts = low > 0, high < 0
     else:
         confirms, contradicts = -margin <= low <= high <= margin, low > margin or high < -margin
-    outcome: Literal["confirms", "contradicts", "open"] = (
-        "confirms" if confirms else "contradicts" if contradicts else "open"
-    )
     values = tuple(leader.tolist()), tuple(rival.tolist())
+    outcome: Any = "confirms" if confirms else "contradicts" if contradicts else "open"
     return CertifyResult(names[0], names[1], claim, *values, episodes, mean, low, high, outcome)

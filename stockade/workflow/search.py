@@ -114,6 +114,8 @@ def _open(config: SearchConfig) -> tuple[SearchConfig, SearchFolder]:
         raise SettingError("total_episodes", asked, f"is less than the {own.budget:,} of {folder.path}: a search can "
                            "only be extended")  # fmt: skip
     session = {name: getattr(config, name) for name in _OF_A_SESSION}
+    if not own.separate:
+        session["max_episodes"] = config.max_episodes  # of certifying trainings
     if asked is not None and asked > own.budget:
         extended = replace(own, total_episodes=asked)
         folder.write_config(extended)
@@ -283,7 +285,7 @@ def _certify(config: SearchConfig, folder: SearchFolder, outcome: Outcome, found
     leader = next(ranking for label, ranking in ranked if label == best[0])
     outside = [ranking for label, ranking in ranked if label not in best]
     rival = outside[0] if outside else next(ranking for label, ranking in ranked if label != best[0])
-    certification = Certification(config, folder, leader, rival, len(outcome.orders))
+    certification = Certification(config, folder, leader, rival, outcome.matters, len(outcome.orders))
     stopped = certification.run()
     if stopped is None:
         result = certification.result("better" if outside else "equal", found.summary["margin"])
