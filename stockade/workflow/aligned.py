@@ -58,22 +58,18 @@ def judge(
 
 
 class FixCounts:
-    """Sums over steps, by host: what was repaired and what red held.
-
-    Attributes:
-        verdicts: (4, 13) int64, fixes of each host by verdict.
-        held: (13,) int64, steps before which red held the host.
-        episodes: that ended.
-    """
+    """Sums over steps, by host: what was repaired and what red held."""
 
     def __init__(self) -> None:
-        self.verdicts = np.zeros((VIOLATES + 1, N_HOSTS), np.int64)
-        self.held = np.zeros(N_HOSTS, np.int64)
-        self.episodes = 0
+        self.verdicts = np.zeros((VIOLATES + 1, N_HOSTS), np.int64)  #: fixes of each host by verdict
+        self.held = np.zeros(N_HOSTS, np.int64)  #: steps before which red held the host
+        self.episodes = 0  #: that ended
 
     def add(self, red_access: np.ndarray, actions: np.ndarray, dead: np.ndarray, verdicts: np.ndarray) -> None:
         """Count one step of all environments."""
-        _count(red_access, actions, dead, verdicts, self.verdicts, self.held)
+        fixes = np.flatnonzero(verdicts != NO_FIX)
+        np.add.at(self.verdicts, (verdicts[fixes], FIXED_HOST[actions[fixes]]), 1)
+        self.held += (red_access[~dead] > 0).sum(axis=0)
 
     def __iadd__(self, other: FixCounts) -> FixCounts:
         """Add what another has counted."""
@@ -98,17 +94,6 @@ class FixCounts:
             kind: {name: dict(zip(names, numbers.tolist(), strict=True)) for name, numbers in found.items()}
             for kind, found in (("by_type", by_type), ("by_host", by_host))
         }
-
-
-@_entry_point
-def _count(red_access: Any, actions: Any, dead: Any, verdicts: Any, by_verdict: Any, held: Any) -> None:
-    for i in range(len(actions)):
-        if dead[i]:
-            continue
-        if verdicts[i] != NO_FIX:
-            by_verdict[verdicts[i], FIXED_HOST[actions[i]]] += 1
-        for h in range(N_HOSTS):
-            held[h] += red_access[i, h] > 0
 
 
 # -------------------------------------------------------------------------------------------------------- environments

@@ -56,8 +56,8 @@ class ConditionedTraining:
         settings = replace(config.ppo, threads=threads)
         self.envs = [
             self._make(red, count)
-            for red, all_of_red in zip(config.reds, _split(config.n_envs, len(config.reds)), strict=True)
-            for count in _split(all_of_red, min(settings.shards, all_of_red))
+            for red, all_of_red in zip(config.reds, split(config.n_envs, len(config.reds)), strict=True)
+            for count in split(all_of_red, min(settings.shards, all_of_red))
         ]
         self.shares = np.full(len(orders), 1 / len(orders))
         self._assign(0)
@@ -164,6 +164,7 @@ def _tables(units: Units, orders: Sequence[Ranking]) -> tuple[np.ndarray, np.nda
     return np.stack([units.places(o) for o in orders]), np.stack([units.context(o) for o in orders])
 
 
-def _split(n: int, parts: int) -> list[int]:
+def split(n: int, parts: int) -> list[int]:
+    """Sizes of so many nearly equal parts."""
     ends = [n * k // parts for k in range(parts + 1)]
     return [end - begin for begin, end in itertools.pairwise(ends)]

@@ -261,14 +261,10 @@ def _work(connection: Connection, number: int, pickled: bytes, parent: int) -> N
 
 # ------------------------------------------------------------------------------------------------------------ on Ray
 class RayEngine(Engine):
-    """Several trainings at once, each as a Ray task with CPUs of its own; more than there is room for wait.
+    """Several trainings at once, each as a Ray task with CPUs, and as many threads, of its own; some may have to wait.
 
-    Args:
-        parallel: tasks that may be in flight at once.
-        train: what trains an order.
-        address: of the cluster; None starts a Ray on this machine, unless one is running in this process or the
-            variable RAY_ADDRESS names one.
-        num_cpus: of each training; it works with as many threads.
+    Without an `address` it starts a Ray on this machine, unless one is running in this process or RAY_ADDRESS names
+    one. Ray repeats nothing by itself.
 
     Raises:
         InputError: Ray is not installed, or there is no cluster at the address.

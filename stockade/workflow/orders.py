@@ -19,14 +19,12 @@ from stockade.errors import InputError
 from stockade.vector.native import NativeVectorEnv
 
 Order = tuple[int, ...]
-DistanceKind = Literal["kendall", "spearman"]
 
 UNIT_TYPES = ("defender", "enterprise", "op_server", "op_host", "user")
 N_TYPES = len(UNIT_TYPES)
 DEFENDER, ENTERPRISE, OP_SERVER, OP_HOST, USER = range(N_TYPES)
 #: Lexicographically; the number of an order is its place here.
 ORDERS: tuple[Order, ...] = tuple(itertools.permutations(range(N_TYPES)))
-N_ORDERS = len(ORDERS)
 _NUMBERS = {order: number for number, order in enumerate(ORDERS)}
 
 #: Of the first version's canonical orders we know the names; the orders are ours. They put enterprise, op_server and
@@ -76,13 +74,7 @@ def one_hot(order: Sequence[int]) -> np.ndarray:
 
 
 # ---------------------------------------------------------------------------------------------------------- distances
-def kendall(a: Sequence[int], b: Sequence[int], matters: np.ndarray = ALL_MATTER) -> int:
-    """Pairs of types that matter which a and b put the other way round."""
-    kept, other = restricted(a, matters), restricted(b, matters)
-    return sum(other.index(first) > other.index(second) for first, second in itertools.combinations(kept, 2))
-
-
-def distances(kind: DistanceKind, matters: np.ndarray = ALL_MATTER) -> np.ndarray:
+def distances(kind: Literal["kendall", "spearman"], matters: np.ndarray = ALL_MATTER) -> np.ndarray:
     """(120, 120) float64, between all orders; 0 between those that are equal in effect.
 
     Both are squared Euclidean distances, Kendall's (up to a factor) of the signs of all pairs, Spearman's of the ranks;

@@ -5,32 +5,7 @@
 All strategies work on classes of orders that are equal in effect (every order is a class of its own with --no-classes),
 propose the representative of a class, never a class that is pending, and never one that has once failed to comply. A
 proposal depends on the configuration, on the results and on what is pending, and on nothing else: a search that is
-resumed tells the same results again and continues as it would have.
-
-With `--constraint strict` every order complies, and a class that is proposed again is trained further. The model sees
-the latest value of each class, and the uncertainty of that value includes that more training may still improve it: the
-last gain is taken for what is yet to come. So plain UCB leaves an order alone once it no longer gains. What follows
-about feasibility, repeats and settled classes holds for `--constraint reward`.
-
-Value model: a Gaussian process over the 120 orders. It sees the feasible results only. What an infeasible agent earned
-is the value of not keeping to the order, often a better one; believed, it would draw the search to orders that nobody
-can be made to follow.
-
-Feasibility model: a second Gaussian process with the same kernel. A training that complied counts 1, however much it
-complied, since it stops at the threshold; one that did not counts from -0.3 (just missed) to -1 (no compliance, or too
-few fixes to judge). Orders are presumed feasible: the mean is fixed above 0. A new training is expected to comply with
-the probability that this process, noise included, is positive there. So one near miss does not rule out similar orders,
-several do, and so does a single total failure.
-
-GP-UCB takes the highest mean + beta x sd among the hopeful classes: those that were feasible already, or are so with a
-probability of at least MIN_FEASIBILITY. Without a hopeful class, or while nothing feasible is known and thus no value,
-it looks for what is feasible: the most probable class. Three rules keep it from going round in circles:
-- What has failed counts, like what is pending, as if it had been seen at its mean: no longer unknown. Else the sd, and
-  UCB with it, would stay high just where every training fails and no value is ever learned.
-- A class that was trained and is known well (see SETTLED) waits until all hopeful ones are. Plain UCB goes back to one
-  good order again and again while the next best guesses are only a little lower, and never sees them.
-- Each training of a class that was feasible already lowers the least probability (to a half after the first, a third
-  after the second, ...), so that a search with nothing better to do than to repeat turns to the improbable.
+resumed tells the same results again and continues as it would have. docs/search.md has the rules and their reasons.
 """
 
 from __future__ import annotations
@@ -43,18 +18,7 @@ import numpy as np
 
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.gaussian_process import GaussianProcess, Observations
-from stockade.workflow.orders import (
-    ALL_MATTER,
-    CANONICAL,
-    N_ORDERS,
-    ORDERS,
-    DistanceKind,
-    Order,
-    classes_of,
-    distances,
-    index_of,
-    preference,
-)
+from stockade.workflow.orders import ALL_MATTER, CANONICAL, ORDERS, Order, classes_of, distances, index_of, preference
 from stockade.workflow.records import WorkflowResult
 
 MIN_FEASIBILITY = 0.25  #: least probability of complying with which GP-UCB tries an order for its value
@@ -64,7 +28,6 @@ SETTLED = 0.3  #: share of the sd among orders to which that of one must have sh
 N_TOP = 5  #: candidates that a proposal shows
 FIRST_GAIN = 0.2  #: share of its value that the first training of an order may still gain, until one was continued
 _DIGITS = 9  #: differences of scores beyond are rounding, not preference
-_KERNELS: dict[str, DistanceKind] = {"mallows": "kendall", "spearman": "spearman"}
 
 
 @dataclass(frozen=True)
@@ -104,9 +67,9 @@ class Strategy:
     def set_matters(self, matters: np.ndarray) -> None:
         """Red was seen to hold these types; they count from now on beside those that counted before."""
         self.matters = self.matters | np.asarray(matters, np.bool_)
-        self._distance = distances(_KERNELS[self._config.kernel], self.matters)
+        self._distance = distances("kendall" if self._config.kernel == "mallows" else "spearman", self.matters)
         self._class_of = classes_of(self.matters)
-        by_preference = sorted(range(N_ORDERS), key=lambda number: preference(ORDERS[number]), reverse=True)
+        by_preference = sorted(range(len(ORDERS)), key=lambda number: preference(ORDERS[number]), reverse=True)
         first = {int(self._class_of[number]): number for number in by_preference}  # the last one set stays
         #: (classes,) the number of the representative of each class
         self._representatives = np.array([first[c] for c in range(len(first))])
@@ -166,7 +129,7 @@ class Strategy:
     def feasibility(self) -> np.ndarray:
         """(120,) probability that a training complies."""
         if self._strict:
-            return np.ones(N_ORDERS)
+            return np.ones(len(ORDERS))
         if self._margin is None:
             threshold = self._config.protocol.compliance_threshold
             margins = [margin(r, threshold) for r in self._results]
@@ -246,7 +209,7 @@ class Strategy:
             return (not hopeful, settled, *scores, int(attempts[c]), *preference(ORDERS[arm]))
 
         # What a model thinks that has seen nothing helps to choose, but says nothing.
-        shown = np.stack([ucb, mean, sd]) if feasible else np.full((3, N_ORDERS), np.nan)
+        shown = np.stack([ucb, mean, sd]) if feasible else np.full((3, len(ORDERS)), np.nan)
         candidates = {}
         for c in classes:
             arm = self._representatives[c]

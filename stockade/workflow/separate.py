@@ -17,7 +17,7 @@ import numpy as np
 from stockade.errors import InputError
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.engine import Trainer
-from stockade.workflow.orders import ALL_MATTER, ORDERS, UNIT_TYPES, Order, kendall, restricted, types_red_can_hold
+from stockade.workflow.orders import ALL_MATTER, ORDERS, Order, distances, index_of, restricted, types_red_can_hold
 from stockade.workflow.proposals import Strategy
 from stockade.workflow.records import Proposed, WorkflowResult
 from stockade.workflow.runner import Runner
@@ -125,7 +125,7 @@ class SeparateSession:
     def _learn_and_say(self, result: WorkflowResult) -> None:
         new = self._learn(result)
         if new.any():
-            names = ", ".join(UNIT_TYPES[unit] for unit in np.flatnonzero(new))
+            names = ", ".join(TYPES.names[unit] for unit in np.flatnonzero(new))
             self.runner.say(f"in training {result.number} red held what it was not thought to: {names}. Orders that "
                             "differ there count as different from now on.")  # fmt: skip
             self._set_rows()
@@ -190,7 +190,7 @@ class SeparateSession:
 
 def _described(result: WorkflowResult) -> dict[str, Any]:
     """A training for summary.json."""
-    named = {"order": TYPES.describe(result.order), "held": dict(zip(UNIT_TYPES, result.held, strict=True))}
+    named = {"order": TYPES.describe(result.order), "held": dict(zip(TYPES.names, result.held, strict=True))}
     return {**result.to_json(), **named}
 
 
@@ -234,5 +234,6 @@ def parent_of(order: Order, inherit: str, results: Mapping[int, WorkflowResult],
     if inherit == "none" or not latest_first:
         return None
     if inherit == "nearest":
-        return min(latest_first, key=lambda r: kendall(order, r.order, matters)).number
+        far = distances("kendall", matters)[index_of(order)]
+        return min(latest_first, key=lambda r: far[index_of(r.order)]).number
     return latest_first[0].number

@@ -13,13 +13,11 @@ otherwise), so that none is cut by a change of policy and episodes are counted e
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -29,7 +27,7 @@ from stockade.learn.policy import Policy
 from stockade.learn.ppo import PPO
 from stockade.vector.native import NativeVectorEnv
 from stockade.workflow.aligned import AlignedVectorEnv, Episodes, FixCounts
-from stockade.workflow.conditioned import ConditionedTraining
+from stockade.workflow.conditioned import ConditionedTraining, split
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import UNIT_TYPES, Order
 from stockade.workflow.records import Saved, StopReason, Task, UpdateRow, WorkflowResult
@@ -41,7 +39,6 @@ CHECKPOINT_UPDATES = 10
 """Updates between two checkpoints of a training: what a kill repeats at most."""
 VALUE_EPISODES = 1000
 """Greedy episodes against each attacker that the value of a strict training rests on, with the same seeds for all."""
-
 REWARD_VALUE_EPISODES = 3
 """Last ones of each environment, that the value of a training by reward is the mean of."""
 GAIN = 0.01
@@ -182,13 +179,13 @@ class RewardTraining:
     def __init__(self, task: Task) -> None:
         self.task, config = task, task.config
         settings = replace(config.ppo, threads=task.threads)
-        lanes = min(settings.shards, config.n_envs)
-        ends = [config.n_envs * k // lanes for k in range(lanes + 1)]
-        self._envs = [make_aligned(config, task.order, end - first) for first, end in itertools.pairwise(ends)]
+        lanes = split(config.n_envs, min(settings.shards, config.n_envs))
+        self._envs = [make_aligned(config, task.order, n) for n in lanes]
         self._learner = PPO(self._envs, settings, task.seed, horizon_is_end=config.obs == "memory")
         if task.weights is not None:
             self._learner.policy.load_weights(task.weights)
-        self._last = LastEpisodes(config.n_envs)
+        # Of each environment the returns of the last episodes, the latest last; NaN where there is none yet.
+        self._last = np.full((config.n_envs, REWARD_VALUE_EPISODES), np.nan)
         self._rule = StopRule(config, task.episodes)
         protocol = config.protocol
         self._schedule = task.episodes if protocol.fixed_episodes else max(protocol.min_episodes, config.n_envs)
@@ -196,7 +193,7 @@ class RewardTraining:
         self.stopped: StopReason | None = None
         if (state := task.state) is not None:
             self._learner.restore(state.arrays, state.rest)
-            self._last.kept[...], self._held[...] = state.arrays["last"], state.arrays["held"]
+            self._last[...], self._held[...] = state.arrays["last"], state.arrays["held"]
             self._rule = replace(self._rule, **state.rest["rule"])
 
     @property
@@ -210,10 +207,11 @@ class RewardTraining:
         iteration = learner.collect()
         collected = time.perf_counter() - clock
         episodes, self._counts = _taken(self._envs)
-        self._last.add(episodes)
+        for env, value in zip(episodes.env, episodes.env_return, strict=True):
+            self._last[env] = [*self._last[env, 1:], value]
         self._held |= self._counts.types_held()
         self._measured = measure(episodes, self.task.config.protocol.no_fix_compliance)
-        self.stopped = self._rule.decide(learner.episodes, self._measured)
+        self.stopped = self._rule.decide(learner.episodes, *self._measured[2:4])
         if self.stopped is None:
             learner.improve(iteration, min(1.0, learner.episodes / self._schedule))
         updated = time.perf_counter() - clock - collected if self.stopped is None else 0.0
@@ -223,22 +221,22 @@ class RewardTraining:
         """Of the policy that played last."""
         task, config, policy = self.task, self.task.config, self._learner.policy
         assert self.stopped is not None
-        returns, measured, counts = self._last.returns(), self._measured, self._counts
+        returns, measured, counts = self._last[~np.isnan(self._last)], self._measured, self._counts
         if config.judged_episodes:
             episodes, counts = play_greedily(policy, config, task.order, config.judged_episodes, task.seed)
             returns, measured = episodes.env_return, measure(episodes, config.protocol.no_fix_compliance)
-        value = float(returns.mean())
+        value, (compliance, fixes, no_fix) = float(returns.mean()), measured[2:]
         return WorkflowResult(
             task.number, task.order, value, standard_error(returns), len(returns), (value,), math.nan,
-            measured.compliance, measured.fixes, measured.no_fix, self._rule.complies(measured),
-            self._learner.episodes, self.updates, self.stopped, tuple(self._held.tolist()), counts.statistics(),
-            seconds, policy.save_weights(), policy.architecture.to_json(), returns[None],
+            compliance, fixes, no_fix, self._rule.complies(compliance, fixes), self._learner.episodes, self.updates,
+            self.stopped, tuple(self._held.tolist()), counts.statistics(), seconds, policy.save_weights(),
+            policy.architecture.to_json(), returns[None],
         )  # fmt: skip
 
     def state(self) -> Checkpoint:
         """Everything that the rest of the training depends on."""
         arrays, rest = self._learner.state()
-        arrays |= {"last": self._last.kept.copy(), "held": self._held.copy()}
+        arrays |= {"last": self._last.copy(), "held": self._held.copy()}
         rule = {name: getattr(self._rule, name) for name in ("best", "since", "before", "updates")}
         return Checkpoint(arrays, {**rest, "rule": rule})
 
@@ -265,40 +263,14 @@ def _taken(envs: Sequence[AlignedVectorEnv]) -> tuple[Episodes, FixCounts]:
     return joined(parts), counts
 
 
-class Measured(NamedTuple):
-    """Means over episodes, as in UpdateRow."""
-
-    env_reward: float
-    alignment: float
-    compliance: float
-    fixes: float
-    no_fix: float
-
-
-def measure(episodes: Episodes, no_fix_compliance: float | None) -> Measured:
-    """Means over episodes; NaN of none."""
+def measure(episodes: Episodes, no_fix_compliance: float | None) -> tuple[float, float, float, float, float]:
+    """Means over episodes, as in UpdateRow: reward, alignment, compliance, fixes, no_fix; NaN of none."""
     if not len(episodes):
-        return Measured(*[math.nan] * 5)
+        return math.nan, math.nan, math.nan, math.nan, math.nan
     rates = episodes.rates(no_fix_compliance)
     compliance = float(rates.mean()) if len(rates) else math.nan
     reward, alignment, fixes = (float(c.mean()) for c in (episodes.env_return, episodes.alignment, episodes.judged))
-    return Measured(reward, alignment, compliance, fixes, float((episodes.judged == 0).mean()))
-
-
-class LastEpisodes:
-    """Environment returns of the last few episodes of every environment."""
-
-    def __init__(self, n_envs: int) -> None:
-        self.kept = np.full((n_envs, REWARD_VALUE_EPISODES), np.nan)  #: the latest last; NaN where there is none yet
-
-    def add(self, episodes: Episodes) -> None:
-        """In the order in which they ended."""
-        for env, value in zip(episodes.env.tolist(), episodes.env_return.tolist(), strict=True):
-            self.kept[env] = [*self.kept[env, 1:], value]
-
-    def returns(self) -> np.ndarray:
-        """Of all environments."""
-        return self.kept[~np.isnan(self.kept)]
+    return reward, alignment, compliance, fixes, float((episodes.judged == 0).mean())
 
 
 def play_greedily(policy: Policy, config: SearchConfig, order: Order, n: int, seed: int) -> tuple[Episodes, FixCounts]:
@@ -324,21 +296,19 @@ class StopRule:
     before: int = 0  #: episodes before the last update
     updates: int = 0
 
-    def decide(self, episodes: int, measured: Measured) -> StopReason | None:
+    def decide(self, episodes: int, compliance: float, fixes: float) -> StopReason | None:
         """After the collection of an update: stop with the policy that played it, and why; or None.
 
-        Args:
-            episodes: of this workflow so far.
-            measured: of those that this update played.
+        Of `episodes` so far; compliance and fixes are those of the ones that this update played.
         """
         protocol = self.config.protocol
         largest = max(episodes - self.before, self.config.n_envs)
         self.updates, self.before = self.updates + 1, episodes
         if not protocol.fixed_episodes:
-            gained = measured.compliance > self.best + GAIN
-            self.best, self.since = (measured.compliance, 0) if gained else (self.best, self.since + 1)
+            gained = compliance > self.best + GAIN
+            self.best, self.since = (compliance, 0) if gained else (self.best, self.since + 1)
             if episodes >= protocol.min_episodes:
-                if self.complies(measured):
+                if self.complies(compliance, fixes):
                     return "compliant"
                 if self.since >= protocol.patience:
                     return "plateau"
@@ -348,7 +318,7 @@ class StopRule:
             return "budget"
         return "fixed" if protocol.fixed_episodes else "max_episodes"
 
-    def complies(self, measured: Measured) -> bool:
+    def complies(self, compliance: float, fixes: float) -> bool:
         """Whether compliance is high enough, and rests on enough fixes."""
         protocol = self.config.protocol
-        return measured.compliance >= protocol.compliance_threshold and measured.fixes >= protocol.min_fixes
+        return compliance >= protocol.compliance_threshold and fixes >= protocol.min_fixes

@@ -1,6 +1,7 @@
 """Made-up results of trainings, and strategies that know them: for the tests of proposals."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from stockade.workflow.orders import (
     UNIT_TYPES,
     Order,
     index_of,
+    restricted,
 )
 from stockade.workflow.proposals import Strategy
 from tests.workflow.fake import reward_config
@@ -19,6 +21,12 @@ from tests.workflow.fake import reward_config
 BLINE = np.array([unit in ("enterprise", "op_server", "user") for unit in UNIT_TYPES])
 MEANDER = np.array([unit != "defender" for unit in UNIT_TYPES])
 NOTHING = np.zeros(5, np.bool_)
+
+
+def kendall(a: Sequence[int], b: Sequence[int], matters: np.ndarray = ALL_MATTER) -> int:
+    """Pairs of types that matter which a and b put the other way round."""
+    kept, other = restricted(a, matters), restricted(b, matters)
+    return sum(other.index(first) > other.index(second) for first, second in itertools.combinations(kept, 2))
 
 
 @dataclasses.dataclass(frozen=True)

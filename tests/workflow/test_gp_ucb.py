@@ -20,12 +20,11 @@ from stockade.workflow.orders import (
     Order,
     distances,
     index_of,
-    kendall,
     representative,
     restricted,
 )
 from stockade.workflow.proposals import MIN_FEASIBILITY, Strategy, margin
-from tests.workflow.choosers import BLINE, MEANDER, Result, failed, made_up_result, proposed, strategy
+from tests.workflow.choosers import BLINE, MEANDER, Result, failed, kendall, made_up_result, proposed, strategy
 
 
 # --------------------------------------------------------------------------------------------------------------- GP-UCB

@@ -8,8 +8,9 @@ import numpy as np
 
 from stockade.cage2.scenario import HOSTS
 from stockade.workflow.hosts import as_hosts, at_random, distances, linear, neighbour
-from stockade.workflow.orders import DEFENDER, ENTERPRISE, OP_HOST, OP_SERVER, ORDERS, USER, kendall
+from stockade.workflow.orders import DEFENDER, ENTERPRISE, OP_HOST, OP_SERVER, ORDERS, USER
 from stockade.workflow.units import FREE, HOST_UNITS, TYPES
+from tests.workflow.choosers import kendall
 
 
 def test_places_follow_the_order_and_hosts_of_a_type_share_theirs() -> None:
