@@ -4,45 +4,33 @@ from __future__ import annotations
 
 import numpy as np
 
-from stockade.cage2 import chance
-from stockade.cage2.actions import (
-    ACTION_HOST,
-    ACTION_KIND,
-    ANALYSE,
-    FALSE,
-    FIRST_DECOY,
-    NO_KIND,
-    REMOVE,
-    RESTORE,
-    SLEEP,
-    TRUE,
-    UNKNOWN,
-)
+from stockade.cage2 import actions, chance
 from stockade.cage2.jit import compiled
-from stockade.cage2.network import bit, open_ports, update_access
+from stockade.cage2.ledger import restore_host, start_decoy
 from stockade.cage2.observe import NO, UNSURE, believe, suspects
 from stockade.cage2.scenario import DECOY_FITS_OS, DECOY_NEEDS_FREE, FOOTHOLD, NOBODY, SERVICE_HOST
+from stockade.cage2.state import bit, open_ports, update_access
 
 
 @compiled
 def blue_acts(world, ledger, action):
     """Carry out one of the 145 actions."""
     world.blue_action = action
-    world.blue_success = UNKNOWN if action == SLEEP else TRUE
+    world.blue_success = actions.UNKNOWN if action == actions.SLEEP else actions.TRUE
     world.fresh_decoy = NOBODY
     world.analysed = NOBODY
-    kind, host = ACTION_KIND[action], ACTION_HOST[action]
-    if kind == NO_KIND:
+    kind, host = actions.ACTION_KIND[action], actions.ACTION_HOST[action]
+    if kind == actions.NO_KIND:
         return
     chance.blue_picks_session(ledger, host)
-    if kind == ANALYSE:
+    if kind == actions.ANALYSE:
         analyse(world, host)
-    elif kind == REMOVE:
+    elif kind == actions.REMOVE:
         remove(world, ledger, host)
-    elif kind == RESTORE:
+    elif kind == actions.RESTORE:
         restore(world, ledger, host)
     else:
-        place_decoy(world, ledger, host, kind - FIRST_DECOY)
+        place_decoy(world, ledger, host, kind - actions.FIRST_DECOY)
 
 
 @compiled
@@ -67,7 +55,7 @@ def remove(world, ledger, host):
 @compiled
 def restore(world, ledger, host):
     """Put a host back to its start: sessions, files and decoys are gone. Red's foothold survives."""
-    chance.host_is_restored(ledger, host)
+    restore_host(ledger, host)
     surviving = 1 if host == FOOTHOLD else 0
     world.red_sessions[host] = surviving
     world.red_root_sessions[host] = surviving
@@ -91,9 +79,9 @@ def place_decoy(world, ledger, host, decoy):
     port_is_free = (open_ports(world, host) & DECOY_NEEDS_FREE[decoy]) == 0
     starts = DECOY_FITS_OS[decoy, host] & port_is_free
     if starts:
-        chance.decoy_starts(ledger, host, decoy)
+        start_decoy(ledger, host, decoy)
     # Without branches, because the processor cannot predict whether a random decoy starts.
     world.decoys[host] |= np.int64(starts) << np.int64(decoy)
     world.n_decoys[host] += starts
-    world.blue_success = TRUE if starts else FALSE
+    world.blue_success = actions.TRUE if starts else actions.FALSE
     world.fresh_decoy = host if starts else NOBODY

@@ -11,22 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from stockade.cage2 import ledger as bookkeeping
-from stockade.cage2 import mt19937
+from stockade.cage2 import mt19937, scenario
 from stockade.cage2.jit import compiled
-from stockade.cage2.scenario import (
-    BEST_EXPLOIT_PROBABILITY,
-    BEST_OPTION,
-    BIT_COUNT,
-    DEFENDER,
-    DETECTION_PROBABILITY,
-    FOOTHOLD,
-    GREEN_TARGETS,
-    N_HOSTS,
-    NOBODY,
-    OPTION_COUNT,
-    OTHER_OPTIONS,
-    SSH_CONNECTIONS,
-)
+from stockade.cage2.scenario import BEST_OPTION, BIT_COUNT, FOOTHOLD, GREEN_TARGETS, NOBODY
 from stockade.cage2.state import BLINE, MEANDER, MIX, SLEEPING
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -79,12 +66,6 @@ def seed(world, ledger, value):
 
 
 @compiled
-def begin_episode(ledger):
-    if ledger is not None:
-        bookkeeping.begin(ledger)
-
-
-@compiled
 def red_of_episode(world, red):
     """Which agent attacks. The draw for `mix` is ours, so it never touches the reference's stream."""
     if red != MIX:
@@ -93,22 +74,15 @@ def red_of_episode(world, red):
     return BLINE if pick == 0 else MEANDER if pick == 1 else SLEEPING
 
 
-# ---------------------------------------------------------------------------------------------------------------- blue
+# ------------------------------------------------------------------------------------------------------ blue and green
 @compiled
 def blue_picks_session(ledger, host):
     """Blue acts through one of its sessions on the host: any will do, but the reference draws."""
     if ledger is not None:
-        if host == DEFENDER:
+        if host == scenario.DEFENDER:
             mt19937.randbelow(ledger, 2, 2)
         else:
             mt19937.randbelow(ledger, 1, 1)
-
-
-@compiled
-def decoy_starts(ledger, host, decoy):
-    if ledger is not None:
-        mt19937.randbelow(ledger, 1, 1)
-        bookkeeping.start_decoy(ledger, host, decoy)
 
 
 @compiled
@@ -121,21 +95,6 @@ def remove_sessions(world, ledger, host):
     return np.int64(ended)
 
 
-@compiled
-def host_is_restored(ledger, host):
-    if ledger is not None:
-        bookkeeping.restore_host(ledger, host)
-
-
-@compiled
-def blue_notices(world, ledger):
-    """Does blue see a new shell's connection?"""
-    if ledger is None:
-        return _uniform(world) < DETECTION_PROBABILITY
-    return mt19937.random(ledger) < DETECTION_PROBABILITY
-
-
-# --------------------------------------------------------------------------------------------------------------- green
 @compiled
 def green_target(world, ledger):
     """The host that the active green agent scans in this step, every other time nobody."""
@@ -157,37 +116,24 @@ def entry_host(world, ledger):
 
 
 @compiled
-def shuffle_addresses(ledger):
-    if ledger is not None:
-        mt19937.shuffle(ledger, ledger.addresses)
+def shuffled_addresses(ledger):
+    """The hosts in the order from which `pick_host` takes the first that fits; None where it draws one itself."""
+    return None if ledger is None else mt19937.shuffle(ledger, ledger.addresses)
 
 
 @compiled
-def shuffle_names(ledger):
-    if ledger is not None:
-        mt19937.shuffle(ledger, ledger.names)
+def shuffled_names(ledger):
+    return None if ledger is None else mt19937.shuffle(ledger, ledger.names)
 
 
 @compiled
-def pick_address(world, ledger, mask):
-    """A host of the mask: in the reference the first in the shuffled addresses, which is any of them."""
-    if ledger is None:
+def pick_host(world, order, mask):
+    """A host of the mask: in the reference the first in shuffled order, which is any of them."""
+    if order is None:
         return _one_of(world, mask)
-    return _first_of(ledger.addresses, mask)
-
-
-@compiled
-def pick_name(world, ledger, mask):
-    if ledger is None:
-        return _one_of(world, mask)
-    return _first_of(ledger.names, mask)
-
-
-@compiled
-def _first_of(hosts, mask):
-    for k in range(N_HOSTS):
-        if (mask >> hosts[k]) & 1:
-            return np.int64(hosts[k])
+    for k in range(scenario.N_HOSTS):
+        if (mask >> order[k]) & 1:
+            return np.int64(order[k])
     return np.int64(NOBODY)
 
 
@@ -195,29 +141,15 @@ def _first_of(hosts, mask):
 @compiled
 def choose_exploit(world, ledger, options):
     """The best of several options three times in four, else one of the others."""
-    others = OPTION_COUNT[options] - 1
+    others = scenario.OPTION_COUNT[options] - 1
     if others == 0:
         return BEST_OPTION[options]
     if ledger is None:
-        if _uniform(world) < BEST_EXPLOIT_PROBABILITY:
+        if _uniform(world) < scenario.BEST_EXPLOIT_PROBABILITY:
             return BEST_OPTION[options]
-        return OTHER_OPTIONS[options, _below(world, others)]
-    other = OTHER_OPTIONS[options, np.int64(mt19937.random(ledger) * others)]
-    return BEST_OPTION[options] if mt19937.random(ledger) < BEST_EXPLOIT_PROBABILITY else other
-
-
-@compiled
-def connections_made(ledger, host, count):
-    """Each connection takes an ephemeral port."""
-    if ledger is not None:
-        bookkeeping.take_ports(ledger, host, count)
-
-
-@compiled
-def passwords_guessed(ledger):
-    """Guessing passwords takes its ports out of the foothold's pool, whichever host is attacked."""
-    if ledger is not None:
-        bookkeeping.take_ports(ledger, FOOTHOLD, SSH_CONNECTIONS)
+        return scenario.OTHER_OPTIONS[options, _below(world, others)]
+    other = scenario.OTHER_OPTIONS[options, np.int64(mt19937.random(ledger) * others)]
+    return BEST_OPTION[options] if mt19937.random(ledger) < scenario.BEST_EXPLOIT_PROBABILITY else other
 
 
 @compiled
@@ -232,13 +164,13 @@ def ssh_session_starts(ledger, host):
 
 @compiled
 def shell_starts(world, ledger, host, root):
-    """A reverse shell opens. Returns (blue notices, Remove could end it)."""
+    """A reverse shell opens. Returns (blue notices its connection, Remove could end it)."""
     if ledger is None:
-        noticed = blue_notices(world, ledger)
+        noticed = _uniform(world) < scenario.DETECTION_PROBABILITY
         return noticed, noticed and not root
     bookkeeping.take_ports(ledger, host, 1)
     pid = bookkeeping.start_process(ledger, host, bookkeeping.SHELL, root)
-    noticed = blue_notices(world, ledger)
+    noticed = mt19937.random(ledger) < scenario.DETECTION_PROBABILITY
     if noticed:
         bookkeeping.suspect(ledger, host, pid)
     return noticed, not root and bookkeeping.is_suspicious(ledger, host, pid)
@@ -262,9 +194,3 @@ def session_escalates(world, ledger, host, session):
     if ledger is None:
         return session < world.red_removable[host]  # sessions are interchangeable: the first ones are removable
     return bookkeeping.escalate(ledger, host, session)
-
-
-@compiled
-def service_stops(ledger):
-    if ledger is not None:
-        ledger.service_process = 0

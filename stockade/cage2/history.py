@@ -28,9 +28,8 @@ from stockade.cage2.actions import (
     TRUE,
 )
 from stockade.cage2.jit import KERNEL_SOURCES, as_records, cached, compiled
-from stockade.cage2.network import bit
 from stockade.cage2.scenario import DECOYS, HOSTS, N_HOSTS
-from stockade.cage2.state import OBS_SIZE
+from stockade.cage2.state import OBS_SIZE, bit
 
 #: What blue remembers of an episode.
 MEMORY = np.dtype(

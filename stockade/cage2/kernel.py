@@ -14,6 +14,7 @@ from stockade.cage2.actions import ACTION_KIND, N_ACTIONS, RESTORE
 from stockade.cage2.blue import blue_acts
 from stockade.cage2.green import green_acts
 from stockade.cage2.jit import KERNEL_SOURCES, cached, compiled
+from stockade.cage2.ledger import begin
 from stockade.cage2.observe import copy_observation, forget_activity, monitor
 from stockade.cage2.red import red_acts, red_chooses
 from stockade.cage2.scenario import RESTORE_COST, SERVICE_DOWN_COST
@@ -76,7 +77,7 @@ def reset(worlds, i, ledger, initial, settings):
     world = worlds[i]
     world.stream = stream
     world.red = chance.red_of_episode(world, settings.red)
-    chance.begin_episode(ledger)
+    begin(ledger)
 
 
 @compiled

@@ -117,7 +117,7 @@ def random(ledger):
 
 @compiled
 def shuffle(ledger, items):
-    """As `random.shuffle(list(range(len(items))))`, into `items`."""
+    """As `random.shuffle(list(range(len(items))))`, into `items`, which are returned."""
     n = len(items)
     for i in range(n):
         items[i] = i
@@ -129,3 +129,4 @@ def shuffle(ledger, items):
             bits -= 1
         j = randbelow(ledger, i + 1, bits)
         items[i], items[j] = items[j], items[i]
+    return items
