@@ -10,9 +10,8 @@ from gymnasium import spaces
 from gymnasium.error import ClosedEnvironmentError, ResetNeeded
 
 from stockade.cage2 import kernel
-from stockade.cage2.actions import ACTION_MASK, N_ACTIONS
+from stockade.cage2.actions import ACTION_MASK, N_ACTIONS, check_action
 from stockade.cage2.batch import Batch
-from stockade.cage2.checks import check_action, check_obs_dtype, check_render_mode
 from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights, WorldConfig
 from stockade.cage2.info import WorldInfo
 from stockade.cage2.render import render_world
@@ -65,20 +64,18 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
     ) -> None:
         """Make a world; see WorldConfig for the first seven, the class for the rest."""
         self.config = WorldConfig(red, horizon, rules, chance, green, obs, reward)
-        self.render_mode = check_render_mode(render_mode)
-        dtype = check_obs_dtype(obs_dtype)
+        if render_mode not in (None, "ansi"):
+            raise ValueError(f"render_mode={render_mode!r} is unknown; take None or 'ansi'")
+        self.render_mode = render_mode
+        self._dtype = _check_obs_dtype(obs_dtype)
         self._batch = Batch(self.config, 1, threads=1)
-        self.observation_space = spaces.Box(0, 1, (self._batch.obs_size,), dtype.type)
+        size = self._batch.obs_size
+        self.observation_space = spaces.Box(0, 1, (size,), self._dtype.type)
         self.action_space = spaces.Discrete(N_ACTIONS)
-        self._actions = np.zeros(1, np.int64)
-        self._dtype = dtype
-        self._obs = np.zeros((1, self._batch.obs_size), np.uint8)
-        self._reward = np.zeros(1, np.float64)
-        self._over = np.zeros(1, np.bool_)
-        self.gives_info = info
-        self.gives_mask = action_mask
-        self._is_reset = False
-        self._closed = False
+        self._actions, self._obs = np.zeros(1, np.int64), np.zeros((1, size), np.uint8)
+        self._reward, self._over = np.zeros(1, np.float64), np.zeros(1, np.bool_)
+        self.gives_info, self.gives_mask = info, action_mask
+        self._is_reset = self._closed = False
         self._bind()
 
     def _bind(self) -> None:
@@ -103,11 +100,9 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
             super().reset(seed=seed)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but what `_bind` makes."""
         return {**self.__dict__, "_step_arguments": None, "_world_info": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Views are made anew, of the new memory."""
         self.__dict__.update(state)
         self._bind()
 
@@ -148,9 +143,7 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
     def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
         """Keep a value under a new name (`set_attr` of vector environments); what the world is made of stays."""
         if hasattr(self.config, name) or hasattr(type(self), name):
-            raise InputError(
-                f"{name!r} of the built-in world cannot be changed once it is made; make a new environment"
-            )
+            raise InputError(f"{name!r} of the built-in world cannot be changed later; make a new environment")
         return super().set_wrapper_attr(name, value, force=force)
 
     # ------------------------------------------------------------------------------------------- looking behind it
@@ -195,7 +188,7 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
         return render_world(self._batch.worlds, self._batch.ledgers, 0)
 
     def close(self) -> None:
-        """Nothing runs on after this; a second call does nothing."""
+        """End it; a second call does nothing."""
         self._closed = True
         self._batch.close()
 
@@ -207,3 +200,13 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
         self._check_open()
         if not self._is_reset:
             raise ResetNeeded("call reset() before anything else")
+
+
+def _check_obs_dtype(dtype: Any) -> np.dtype:
+    try:
+        checked = np.dtype(dtype)
+    except TypeError:
+        checked = None
+    if checked not in (np.uint8, np.float32):
+        raise ValueError(f"obs_dtype={dtype!r} is not possible; take numpy.uint8 or numpy.float32")
+    return checked

@@ -15,32 +15,27 @@ def rows_of_bytes(records: np.ndarray) -> np.ndarray:
     return records.view(np.uint8).reshape(len(records), records.dtype.itemsize)
 
 
-def frozen_copy(rows: np.ndarray) -> np.ndarray:
-    """A copy that nobody can change."""
-    copy = rows.copy()
-    copy.setflags(write=False)
-    return copy
-
-
 @dataclass(frozen=True, eq=False)
 class Snapshot:
     """Worlds at one moment, streams of chance included, for any worlds of the same configuration.
 
-    Attributes:
-        config: of the worlds.
-        worlds: (n, bytes of a WORLD record) uint8.
-        ledgers: (n, bytes of a ledger record) uint8 under `chance="cyborg"`, else None.
-        memory: (n, bytes of a MEMORY record) uint8 with `obs="memory"`, else None.
+    Its arrays are (n, bytes of a record) uint8 that nobody can change. Snapshots are equal if all their bytes are, and
+    can be hashed, so that a search can look states up.
     """
 
     config: WorldConfig
     worlds: np.ndarray
-    ledgers: np.ndarray | None
-    memory: np.ndarray | None = None
+    ledgers: np.ndarray | None  #: under `chance="cyborg"`
+    memory: np.ndarray | None = None  #: with `obs="memory"`
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles and copies are frozen too."""
-        return _frozen_snapshot, (self.config, *self.parts)
+    def __post_init__(self) -> None:
+        for part in self.parts:
+            if part is not None:
+                part.setflags(write=False)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__post_init__()  # pickles and copies are frozen too
 
     @property
     def parts(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
@@ -48,25 +43,13 @@ class Snapshot:
         return self.worlds, self.ledgers, self.memory
 
     def __len__(self) -> int:
-        """Number of worlds."""
         return len(self.worlds)
 
     def __eq__(self, other: object) -> bool:
-        """Bit equality."""
-        if not isinstance(other, Snapshot):
-            return NotImplemented
-        return self._key() == other._key()
+        return self._key() == other._key() if isinstance(other, Snapshot) else NotImplemented
 
     def __hash__(self) -> int:
-        """Equal snapshots have equal hashes, so that a search can look states up."""
         return hash(self._key())
 
     def _key(self) -> tuple[WorldConfig, tuple[bytes | None, ...]]:
         return self.config, tuple(None if part is None else part.tobytes() for part in self.parts)
-
-
-def _frozen_snapshot(config: WorldConfig, *parts: np.ndarray | None) -> Snapshot:
-    for part in parts:
-        if part is not None:
-            part.setflags(write=False)
-    return Snapshot(config, *parts)  # type: ignore[arg-type]

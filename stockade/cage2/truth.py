@@ -22,50 +22,31 @@ class TrueState:
 
     On the native backend the arrays are live and read-only: they follow the worlds as these are stepped; `copy()`
     keeps a moment.
-
-    Attributes:
-        red_access: (n, 13) uint8, red's highest access: 0 none, 1 user, 2 root.
-        red_sessions: (n, 13) uint16, number of red's sessions.
-        red_root_sessions: (n, 13) uint16, of those with root.
-        red_removable: (n, 13) uint16, of those that a Remove would end now.
-        decoys: (n, 13) uint8, bit d: decoy d of scenario.DECOYS is up.
-        n_decoys: (n, 13) uint16, number of decoy processes.
-        files: (n, 13) uint8, 1 a shell's file, 2 an escalation's: what Analyse finds.
-        red_ports: (n, 13) int16, bit p: red remembers port p of scenario.PORTS as open.
-        service_down: (n,) uint8, the operational service is stopped.
-        red_knows_service: (n,) uint8, red could stop it.
-        known_addresses: (n,) int32, known_names: (n,) int32, known_subnets: (n,) int32: bit masks of what red knows.
-        red: (n,) uint8, who attacks: 0 sleep, 1 bline, 2 meander.
-        red_type, red_target, red_success: (n,) int8, red's last action (actions.RED_TYPES, RED_TARGETS).
-        exploit: (n,) int8, the exploit it used (scenario.EXPLOITS). detected: 1 blue saw the shell, 0 not, -1 no shell.
-        blue_action: (n,) int16, blue_success: (n,) int8: blue's last action.
-        green_target: (n,) int8, the host that green scanned, or -1.
-        time: (n,) int32, steps of this episode so far.
     """
 
-    red_access: np.ndarray
-    red_sessions: np.ndarray
-    red_root_sessions: np.ndarray
-    red_removable: np.ndarray
-    decoys: np.ndarray
-    n_decoys: np.ndarray
-    files: np.ndarray
-    red_ports: np.ndarray
-    service_down: np.ndarray
-    red_knows_service: np.ndarray
-    known_addresses: np.ndarray
-    known_names: np.ndarray
-    known_subnets: np.ndarray
-    red: np.ndarray
-    red_type: np.ndarray
-    red_target: np.ndarray
-    red_success: np.ndarray
-    exploit: np.ndarray
-    detected: np.ndarray
-    blue_action: np.ndarray
-    blue_success: np.ndarray
-    green_target: np.ndarray
-    time: np.ndarray
+    red_access: np.ndarray  #: (n, 13) uint8, red's highest access: 0 none, 1 user, 2 root
+    red_sessions: np.ndarray  #: (n, 13) uint16, number of red's sessions
+    red_root_sessions: np.ndarray  #: (n, 13) uint16, of those with root
+    red_removable: np.ndarray  #: (n, 13) uint16, of those that a Remove would end now
+    decoys: np.ndarray  #: (n, 13) uint8, bit d: decoy d of scenario.DECOYS is up
+    n_decoys: np.ndarray  #: (n, 13) uint16, number of decoy processes
+    files: np.ndarray  #: (n, 13) uint8, 1 a shell's file, 2 an escalation's: what Analyse finds
+    red_ports: np.ndarray  #: (n, 13) int16, bit p: red remembers port p of scenario.PORTS as open
+    service_down: np.ndarray  #: (n,) uint8, the operational service is stopped
+    red_knows_service: np.ndarray  #: (n,) uint8, red could stop it
+    known_addresses: np.ndarray  #: (n,) int32, bit h: red knows the address of host h
+    known_names: np.ndarray  #: (n,) int32, bit h: red has been on host h
+    known_subnets: np.ndarray  #: (n,) int32, bit s: red knows subnet s
+    red: np.ndarray  #: (n,) uint8, who attacks: 0 sleep, 1 bline, 2 meander
+    red_type: np.ndarray  #: (n,) int8, red's last action (actions.RED_TYPES)
+    red_target: np.ndarray  #: (n,) int8, its target (actions.RED_TARGETS), or -1
+    red_success: np.ndarray  #: (n,) int8, 0 false, 1 true, 2 unknown
+    exploit: np.ndarray  #: (n,) int8, the exploit that it used (scenario.EXPLOITS)
+    detected: np.ndarray  #: (n,) int8, 1 blue saw the shell, 0 it did not, -1 no shell
+    blue_action: np.ndarray  #: (n,) int16, blue's last action
+    blue_success: np.ndarray  #: (n,) int8, as red_success
+    green_target: np.ndarray  #: (n,) int8, the host that green scanned, or -1
+    time: np.ndarray  #: (n,) int32, steps of this episode so far
 
     @classmethod
     def of(cls, worlds: np.ndarray) -> TrueState:
@@ -103,12 +84,11 @@ class TrueState:
 
     def to_dict(self, i: int | None = None) -> dict[str, Any]:
         """World i for a person: who is where, what stands and lies on each host, what happened last."""
-
         if i is not None:
             return TrueState(**{field.name: getattr(self, field.name)[i, ...] for field in fields(self)}).to_dict()
-
         hosts = {}
         for h, name in enumerate(HOSTS):
+            ending = ".exe" if FACTS[name].os == "W" else ".sh"
             known = {"address": self.red_knows_address[h], "name": self.red_knows_name[h]}
             hosts[name] = {
                 "red_access": ACCESS_NAMES[self.red_access[h]],
@@ -116,7 +96,7 @@ class TrueState:
                 "red_root_sessions": int(self.red_root_sessions[h]),
                 "red_removable": int(self.red_removable[h]),
                 "decoys": [decoy.name for d, decoy in enumerate(DECOYS) if self.decoys[h] >> d & 1],
-                "files": _file_names(int(self.files[h]), FACTS[name].os),
+                "files": [file + ending for mask, file in ((1, "cmd"), (2, "escalate")) if self.files[h] & mask],
                 "red_knows": [fact for fact, is_known in known.items() if is_known],
                 "ports_red_remembers": [port for p, port in enumerate(PORTS) if self.red_ports[h] >> p & 1],
             }
@@ -138,8 +118,3 @@ class TrueState:
 
 def _bits(masks: np.ndarray, count: int) -> np.ndarray:
     return (np.asarray(masks)[..., None] >> np.arange(count) & 1).astype(np.bool_)
-
-
-def _file_names(files: int, os: str) -> list[str]:
-    ending = "exe" if os == "W" else "sh"
-    return [f"{name}.{ending}" for mask, name in ((1, "cmd"), (2, "escalate")) if files & mask]
