@@ -166,7 +166,7 @@ def _renamed(ratio: Figure, name: str) -> Figure:
 def _play(worlds, ledgers, initial, settings, actions, obs, rewards, over, begin, end):  # type: ignore[no-untyped-def]
     """All steps in one call: threads that came back to Python after each step would wait for its lock."""
     for t in range(len(actions)):
-        kernel.step_batch(worlds, ledgers, initial, settings, actions[t], obs, rewards, over, begin, end, True)
+        kernel.step_batch(worlds, ledgers, initial, settings, actions[t], obs, rewards, over, True, begin, end)
 
 
 def slow_model(red: str, path: Path | None) -> Callable[[], float] | None:

@@ -124,7 +124,7 @@ class Batch:
         """
         out = self.words_for(obs), rewards, over
         ranges = None if rows is None else _ranges(rows)
-        self._run(kernel.step_batch, *self.records, *self.constants, actions, *out, last=(autoreset,), ranges=ranges)
+        self._run(kernel.step_batch, *self.records, *self.constants, actions, *out, autoreset, ranges=ranges)
         self.remember(actions, obs, ranges)
 
     def observe(self, obs: np.ndarray) -> None:
@@ -160,23 +160,17 @@ class Batch:
         kernel.peek_batch(self.records[1], scratch, peeks, drawn)
         return peeks, drawn
 
-    def _run(
-        self,
-        entry_point: Callable[..., None],
-        *args: Any,
-        last: tuple[Any, ...] = (),
-        ranges: list[tuple[int, int]] | None = None,
-    ) -> None:
+    def _run(self, entry_point: Callable[..., None], *args: Any, ranges: list[tuple[int, int]] | None = None) -> None:
         """Call a kernel on all worlds, a thread per slice; or on these ranges of worlds, in this thread."""
         if ranges is not None or len(self._slices) == 1:
             for begin, end in self._slices if ranges is None else ranges:
-                entry_point(*args, begin, end, *last)
+                entry_point(*args, begin, end)
             return
         if self._pool is None or self._pool_process != os.getpid():  # threads do not survive a fork
             self._pool = ThreadPoolExecutor(len(self._slices) - 1, thread_name_prefix="stockade")
             self._pool_process = os.getpid()
-        waiting = [self._pool.submit(entry_point, *args, *part, *last) for part in self._slices[1:]]
-        entry_point(*args, *self._slices[0], *last)
+        waiting = [self._pool.submit(entry_point, *args, *part) for part in self._slices[1:]]
+        entry_point(*args, *self._slices[0])
         for future in waiting:
             future.result()
 

@@ -82,7 +82,7 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
         """Make once what every step needs: the kernel's arguments, and a reader of the world's memory."""
         batch = self._batch
         out = batch.words_for(self._obs), self._reward, self._over
-        self._step_arguments = (*batch.records, *batch.constants, self._actions, *out, 0, 1, False)
+        self._step_arguments = (*batch.records, *batch.constants, self._actions, *out, False, 0, 1)
         self._world_info = WorldInfo(batch.worlds)
 
     def over_world(self, batch: Batch, i: int) -> CAGE2Env:
@@ -185,7 +185,8 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
         self._check_running()
         if self.render_mode is None:
             return None
-        return render_world(self._batch.worlds, self._batch.ledgers, 0)
+        ledgers = self._batch.ledgers
+        return render_world(self._batch.worlds[0, ...], None if ledgers is None else ledgers[0])
 
     def close(self) -> None:
         """End it; a second call does nothing."""

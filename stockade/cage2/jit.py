@@ -44,9 +44,7 @@ def source_digest(*files: str) -> str:
 def cached(*files: str, **options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Decorator for entry points: compiled, and kept on disk for as long as the files (below stockade/) are the same.
 
-    Args:
-        files: all that the compiled code is made of, tables included.
-        options: of `numba.njit`, beside OPTIONS.
+    `files` are all that the compiled code is made of, tables included; `options` those of `numba.njit` beside OPTIONS.
     """
     digest = source_digest(*files)
 

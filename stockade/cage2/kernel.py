@@ -92,7 +92,7 @@ entry_point = cached(*KERNEL_SOURCES)
 
 
 @entry_point
-def step_batch(worlds, ledgers, initial, settings, actions, obs, rewards, over, begin, end, autoreset):
+def step_batch(worlds, ledgers, initial, settings, actions, obs, rewards, over, autoreset, begin, end):
     """Step worlds [begin, end). With `autoreset`, a world whose episode was over begins a new one instead."""
     weighted = settings[0].weighted
     for i in range(begin, end):

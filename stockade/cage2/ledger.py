@@ -35,12 +35,8 @@ def begin(ledger):
     ledger.service_process = 1
     for host in range(scenario.N_HOSTS):
         ledger.addresses[host] = ledger.names[host] = host
-        ledger.n_ports[host] = 0
-        ledger.ports[host, :] = np.uint64(0)
-        for decoy in range(N_DECOYS):
-            ledger.decoy_service_pid[host, decoy] = 0
-        for k in range(MOST_STARTING_SESSIONS):
-            ledger.session_pids[host, k] = 0
+        ledger.session_pids[host, :] = 0
+        forget_host(ledger, host)
     for host in scenario.STARTING_SESSION_HOSTS:
         free = 0
         while ledger.session_pids[host, free] != 0:
@@ -79,12 +75,17 @@ def restore_host(ledger, host):
             copy_process(ledger, k, kept)
             kept += 1
     keep_processes(ledger, kept)
-    for decoy in range(N_DECOYS):
-        ledger.decoy_service_pid[host, decoy] = 0
-    ledger.ports[host, :] = np.uint64(0)
-    ledger.n_ports[host] = 0
+    forget_host(ledger, host)
     if host == SERVICE_HOST:
         ledger.service_process = 1
+
+
+@compiled
+def forget_host(ledger, host):
+    """No decoys are entered among its services, no ports are taken."""
+    ledger.decoy_service_pid[host, :] = 0
+    ledger.ports[host, :] = np.uint64(0)
+    ledger.n_ports[host] = 0
 
 
 # ----------------------------------------------------------------------------------------------------------- processes

@@ -58,8 +58,7 @@ def monitor(world):
 @compiled
 def notice(world, host):
     activity = classify(world, host)
-    word = (world.obs[host] & _BELIEF_BYTES) | _ACTIVITY_WORD[activity]
-    world.obs[host] = word
+    world.obs[host] = (world.obs[host] & _BELIEF_BYTES) | _ACTIVITY_WORD[activity]
     if activity == EXPLOITED:
         believe(world, host, USER_LEVEL)
 

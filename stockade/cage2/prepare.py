@@ -56,7 +56,7 @@ def prepare(ledger: np.dtype | None) -> None:
     with _alone(kernel.step_batch, f"ledger{kind}", seconds):
         kernel.seed_batch(*records, np.zeros(1, np.uint64), everyone, 0, 1)
         kernel.reset_batch(*records, *constants, everyone, obs, 0, 1)
-        kernel.step_batch(*records, *constants, actions, obs, np.zeros(1), everyone, 0, 1, False)
+        kernel.step_batch(*records, *constants, actions, obs, np.zeros(1), everyone, False, 0, 1)
         kernel.first_invalid(actions)
         if ledger is not None:
             kernel.peek_batch(records[1], np.zeros(1, ledger), np.zeros(1, np.uint32), np.zeros(1, np.int64))

@@ -4,19 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from stockade.cage2 import chance, scenario
-from stockade.cage2.actions import (
-    DISCOVER_SERVICES,
-    DISCOVER_SYSTEMS,
-    ESCALATE,
-    EXPLOIT,
-    FALSE,
-    FIRST_SUBNET,
-    IMPACT,
-    RED_SLEEP,
-    TRUE,
-    UNKNOWN,
-)
+from stockade.cage2 import actions, chance, scenario
+from stockade.cage2.actions import FALSE, FIRST_SUBNET, TRUE
 from stockade.cage2.jit import compiled
 from stockade.cage2.ledger import take_ports
 from stockade.cage2.observe import SHELL_PORT
@@ -35,7 +24,7 @@ def red_chooses(world, ledger):
     elif world.red == MEANDER:
         meander_chooses(world, ledger)
     else:
-        plan(world, RED_SLEEP, NOBODY)
+        plan(world, actions.RED_SLEEP, NOBODY)
 
 
 @compiled
@@ -45,10 +34,9 @@ def plan(world, kind, target):
 
 
 #: B_line's fifteen steps: what it does, and which step follows a success and a failure.
-BLINE_TYPES = np.array(
-    [DISCOVER_SYSTEMS, DISCOVER_SERVICES, EXPLOIT, ESCALATE, DISCOVER_SERVICES, EXPLOIT, ESCALATE,
-     DISCOVER_SYSTEMS, DISCOVER_SERVICES, EXPLOIT, ESCALATE, DISCOVER_SERVICES, EXPLOIT, ESCALATE, IMPACT], np.int8,
-)  # fmt: skip
+_TAKE_HOST = [actions.DISCOVER_SERVICES, actions.EXPLOIT, actions.ESCALATE]
+_ENTER_SUBNET = [actions.DISCOVER_SYSTEMS, *_TAKE_HOST, *_TAKE_HOST]
+BLINE_TYPES = np.array([*_ENTER_SUBNET, *_ENTER_SUBNET, actions.IMPACT], np.int8)
 _AFTER_SUCCESS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 14]
 _AFTER_FAILURE = [0, 1, 2, 2, 2, 2, 5, 5, 5, 5, 9, 9, 9, 12, 13]
 #: (3, 15) by the success of the last action: FALSE, TRUE, UNKNOWN.
@@ -94,19 +82,19 @@ def meander_chooses(world, ledger):
     meander_learns(world)
     if world.meander_escalated & bit(SERVICE_HOST):
         world.meander_last_escalate = SERVICE_HOST
-        return plan(world, IMPACT, SERVICE_HOST)
+        return plan(world, actions.IMPACT, SERVICE_HOST)
 
     for subnet in range(scenario.N_SUBNETS):
         if world.known_subnets & ~world.meander_subnets & bit(subnet):
             world.meander_subnets |= bit(subnet)
-            return plan(world, DISCOVER_SYSTEMS, FIRST_SUBNET + subnet)
+            return plan(world, actions.DISCOVER_SYSTEMS, FIRST_SUBNET + subnet)
 
     addresses = chance.shuffled_addresses(ledger)
     unscanned = world.known_addresses & ~world.meander_scanned
     if unscanned:
         host = chance.pick_host(world, addresses, unscanned)
         world.meander_scanned |= bit(host)
-        return plan(world, DISCOVER_SERVICES, host)
+        return plan(world, actions.DISCOVER_SERVICES, host)
 
     names = chance.shuffled_names(ledger)
     lost = world.meander_mapped & ~world.meander_exploited
@@ -115,16 +103,16 @@ def meander_chooses(world, ledger):
         host = chance.pick_host(world, names, unescalated)
         world.meander_escalated |= bit(host)
         world.meander_last_escalate = host
-        return plan(world, ESCALATE, host)
+        return plan(world, actions.ESCALATE, host)
 
     unexploited = world.known_addresses & ~world.meander_exploited
     if unexploited:
         host = chance.pick_host(world, addresses, unexploited)
         world.meander_exploited |= bit(host)
         world.meander_last_exploit = host
-        return plan(world, EXPLOIT, host)
+        return plan(world, actions.EXPLOIT, host)
     # The reference raises an error here. No play has ever led to it: the Defender never stays exploited.
-    return plan(world, RED_SLEEP, NOBODY)
+    return plan(world, actions.RED_SLEEP, NOBODY)
 
 
 @compiled
@@ -160,18 +148,18 @@ def red_acts(world, ledger, leaderboard):
     world.detected = -1
     world.red_saw_ports = 0
     world.red_contact = NOBODY
-    if kind == EXPLOIT:
+    if kind == actions.EXPLOIT:
         success = exploit(world, ledger, target, leaderboard)
-    elif kind == DISCOVER_SERVICES:
+    elif kind == actions.DISCOVER_SERVICES:
         success = discover_services(world, ledger, target, leaderboard)
-    elif kind == ESCALATE:
+    elif kind == actions.ESCALATE:
         success = escalate(world, ledger, target)
-    elif kind == IMPACT:
+    elif kind == actions.IMPACT:
         success = impact(world, ledger, target)
-    elif kind == DISCOVER_SYSTEMS:
+    elif kind == actions.DISCOVER_SYSTEMS:
         success = discover_systems(world, target - FIRST_SUBNET)
     else:
-        success = UNKNOWN
+        success = actions.UNKNOWN
     world.red_success = success
 
 
