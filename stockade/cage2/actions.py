@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from stockade.cage2 import scenario
-from stockade.cage2.scenario import DECOYS, HOSTS, N_DECOYS, N_HOSTS, NOBODY, SUBNETS
+from stockade.cage2.scenario import DECOY_CAN_START, DECOYS, HOSTS, N_DECOYS, N_HOSTS, NOBODY, SUBNETS
 from stockade.errors import InvalidActionError
 
 # ---------------------------------------------------------------------------------------------------------------- blue
@@ -50,16 +49,10 @@ def check_action(action: Any) -> int:
     return int(action)
 
 
-def _can_ever_succeed(kind: int, host: int) -> bool:
-    if not FIRST_DECOY <= kind < RESTORE:
-        return True
-    decoy = kind - FIRST_DECOY
-    return bool(scenario.DECOY_FITS_OS[decoy, host] and not scenario.OWN_PORTS[host] & scenario.DECOY_NEEDS_FREE[decoy])
-
-
 #: (145,) int8, 1 where an action can succeed at all: false only for decoys that a host's system or own services rule
 #: out. Static, so it tells an agent nothing about the state of the world.
-ACTION_MASK = np.array([_can_ever_succeed(*pair) for pair in zip(ACTION_KIND, ACTION_HOST, strict=True)], np.int8)
+ACTION_MASK = np.ones(N_ACTIONS, np.int8)
+ACTION_MASK[2:].reshape(-1, N_HOSTS)[FIRST_DECOY:RESTORE] = DECOY_CAN_START
 for _table in (ACTION_KIND, ACTION_HOST, ACTION_MASK):
     _table.setflags(write=False)
 
@@ -78,10 +71,3 @@ FALSE, TRUE, UNKNOWN = 0, 1, 2
 def red_action_name(kind: int, target: int) -> str:
     """For a person: `"ExploitRemoteService User1"`."""
     return RED_TYPES[kind] if target == NOBODY else f"{RED_TYPES[kind]} {RED_TARGETS[target]}"
-
-
-#: (6, 17) all names at once; the last column is the one without a target (index -1).
-RED_ACTION_NAMES = np.array(
-    [[red_action_name(kind, target) for target in (*range(len(RED_TARGETS)), NOBODY)] for kind in range(6)], object
-)
-BLUE_ACTION_NAMES = np.array(ACTION_NAMES, object)

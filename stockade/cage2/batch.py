@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,6 @@ from stockade.cage2.observe import observation_words
 from stockade.cage2.prepare import prepare, prepare_memory
 from stockade.cage2.scenario import N_HOSTS
 from stockade.cage2.seeds import Seeds, read_seeds
-from stockade.cage2.snapshot import Snapshot, rows_of_bytes
 from stockade.cage2.state import INITIAL, OBS_SIZE, WORLD, ledger_dtype
 from stockade.cage2.truth import TrueState
 from stockade.cores import available_cores
@@ -29,6 +29,51 @@ from stockade.cores import available_cores
 #: long as 4096 worlds take; with twice as many a second thread gains even then.
 WORLDS_PER_THREAD = 8192
 _MEMORY = ("worlds", "ledgers", "memory")
+
+
+def rows_of_bytes(records: np.ndarray) -> np.ndarray:
+    """(n, itemsize) uint8 view of a structured array. Copies of it are quick, and equal to the last padding byte."""
+    return records.view(np.uint8).reshape(len(records), records.dtype.itemsize)
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """Worlds at one moment, streams of chance included, for any worlds of the same configuration.
+
+    Its arrays are (n, bytes of a record) uint8 that nobody can change. Snapshots are equal if all their bytes are, and
+    can be hashed, so that a search can look states up.
+    """
+
+    config: WorldConfig
+    worlds: np.ndarray
+    ledgers: np.ndarray | None  #: under `chance="cyborg"`
+    memory: np.ndarray | None = None  #: with `obs="memory"`
+
+    def __post_init__(self) -> None:
+        for part in self.parts:
+            if part is not None:
+                part.setflags(write=False)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__post_init__()  # pickles and copies are frozen too
+
+    @property
+    def parts(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+        """Worlds, ledgers, memory."""
+        return self.worlds, self.ledgers, self.memory
+
+    def __len__(self) -> int:
+        return len(self.worlds)
+
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, Snapshot) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[WorldConfig, tuple[bytes | None, ...]]:
+        return self.config, tuple(None if part is None else part.tobytes() for part in self.parts)
 
 
 class Batch:
@@ -100,13 +145,9 @@ class Batch:
     def reset(self, obs: np.ndarray, seeds: Seeds, chosen: np.ndarray | None = None) -> None:
         """Begin an episode in the chosen worlds (default all); a world without a seed goes on with its stream."""
         chosen = self._all if chosen is None else chosen
-        self._seed(seeds.values, seeds.given & chosen)
+        self._run(kernel.seed_batch, *self.records, seeds.values, seeds.given & chosen)
         self._run(kernel.reset_batch, *self.records, *self.constants, chosen, self.words_for(obs))
         self._recall(obs)
-
-    def _seed(self, values: np.ndarray, given: np.ndarray) -> None:
-        if given.any():
-            self._run(kernel.seed_batch, *self.records, values, given)
 
     def step(
         self,
@@ -211,7 +252,7 @@ class Batch:
         if seeds is not None:
             inside = np.zeros(self.n, np.bool_)
             inside[part] = True
-            self._seed(seeds.values, inside)
+            self._run(kernel.seed_batch, *self.records, seeds.values, inside)
 
     def _one(self, index: int) -> slice:
         if not 0 <= index < self.n:

@@ -47,15 +47,6 @@ def _uniform(world):
     return np.float64(_next(world) >> _S11) * (1.0 / 9007199254740992.0)
 
 
-@compiled
-def _one_of(world, mask):
-    """A host of a non-empty mask, all equally likely."""
-    skip = _below(world, BIT_COUNT[mask])
-    for _ in range(skip):
-        mask &= mask - 1
-    return BIT_COUNT[(mask & -mask) - 1]
-
-
 # -------------------------------------------------------------------------------------------------------- an episode
 @compiled
 def seed(world, ledger, value):
@@ -90,9 +81,7 @@ def remove_sessions(world, ledger, host):
     """End the sessions that Remove finds; returns how many."""
     if ledger is None:
         return np.int64(world.red_removable[host])
-    ended = bookkeeping.kill_suspicious(ledger, host, world.service_has_process)
-    bookkeeping.recount_decoys(ledger, world, host)
-    return np.int64(ended)
+    return np.int64(bookkeeping.kill_suspicious(ledger, world, host))
 
 
 @compiled
@@ -128,9 +117,11 @@ def shuffled_names(ledger):
 
 @compiled
 def pick_host(world, order, mask):
-    """A host of the mask: in the reference the first in shuffled order, which is any of them."""
+    """A host of a non-empty mask: in the reference the first in shuffled order, which is any of them."""
     if order is None:
-        return _one_of(world, mask)
+        for _ in range(_below(world, BIT_COUNT[mask])):
+            mask &= mask - 1
+        return BIT_COUNT[(mask & -mask) - 1]
     for k in range(scenario.N_HOSTS):
         if (mask >> order[k]) & 1:
             return np.int64(order[k])

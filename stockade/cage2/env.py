@@ -11,14 +11,11 @@ from gymnasium.error import ClosedEnvironmentError, ResetNeeded
 
 from stockade.cage2 import kernel
 from stockade.cage2.actions import ACTION_MASK, N_ACTIONS, check_action
-from stockade.cage2.batch import Batch
+from stockade.cage2.batch import Batch, Snapshot
 from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights, WorldConfig
-from stockade.cage2.info import WorldInfo
-from stockade.cage2.render import render_world
 from stockade.cage2.seeds import read_seeds
-from stockade.cage2.snapshot import Snapshot
 from stockade.cage2.state import WORLD
-from stockade.cage2.truth import TrueState
+from stockade.cage2.truth import TrueState, WorldInfo, render_world
 from stockade.errors import InputError
 
 
@@ -31,7 +28,7 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
     Reward: at most 0; what red's root sessions, a stopped service and each Restore cost, in steps of 0.1.
         `reward=RewardWeights(...)` weighs these three; the parts in info stay the challenge's own.
     Termination: never. Truncation: after `horizon` steps.
-    Info: see info.py; with `action_mask=True` also the static mask of actions that can succeed at all.
+    Info: see truth.worlds_info; with `action_mask=True` also the static mask of actions that can succeed at all.
 
     Example:
         >>> import stockade

@@ -41,9 +41,7 @@ _KIND_GROUP = np.array([0, 1, *[2] * len(DECOYS), 3])  #: place of an action's k
 
 _DECOY_BITS = OBS_SIZE
 _SCANNED_BITS = _DECOY_BITS + len(_PLACES)
-_EXPLOITED_BITS = _SCANNED_BITS + N_HOSTS
-_RESTORED_BITS = _EXPLOITED_BITS + N_HOSTS
-_KIND_BITS = _RESTORED_BITS + N_HOSTS
+_EXPLOITED_BITS, _RESTORED_BITS, _KIND_BITS = (_SCANNED_BITS + k * N_HOSTS for k in (1, 2, 3))
 _TARGET_BITS = _KIND_BITS + len(_KINDS)
 _FAILED_BIT = _TARGET_BITS + N_HOSTS
 _CLOCK_BITS = _FAILED_BIT + 1
@@ -163,9 +161,8 @@ class MemoryObservation(gymnasium.Wrapper[np.ndarray, Any, np.ndarray, Any]):
         """Act, and remember it."""
         bits, reward, terminated, truncated, info = self.env.step(action)
         self._time[0] += 1
-        success = np.array([bool(info["blue_success"])], np.int8)
-        obs = self._observe(remember_batch, bits, np.array([action], np.int64), success)
-        return obs, reward, terminated, truncated, info
+        happened = np.array([action], np.int64), np.array([bool(info["blue_success"])], np.int8)
+        return self._observe(remember_batch, bits, *happened), reward, terminated, truncated, info
 
     def _observe(self, entry_point: Any, bits: np.ndarray, *happened: np.ndarray) -> np.ndarray:
         out = np.empty((1, MEMORY_SIZE), np.uint8)

@@ -22,15 +22,9 @@ from stockade.cage2.scenario import RESTORE_COST, SERVICE_DOWN_COST
 #: One row, all worlds of a batch alike: see WorldConfig.settings.
 SETTINGS = np.dtype(
     [
-        ("red", np.int64),
-        ("horizon", np.int64),
-        ("green_active", np.bool_),
-        ("leaderboard", np.bool_),
+        *(("red", np.int64), ("horizon", np.int64), ("green_active", np.bool_), ("leaderboard", np.bool_)),
         # are the reward's parts weighted, and how
-        ("weighted", np.bool_),
-        ("hosts", np.float64),
-        ("service", np.float64),
-        ("restore", np.float64),
+        *(("weighted", np.bool_), ("hosts", np.float64), ("service", np.float64), ("restore", np.float64)),
     ],
     align=True,
 )

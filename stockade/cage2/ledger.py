@@ -188,10 +188,11 @@ def escalate(ledger, host, pick):
 
 
 @compiled
-def kill_suspicious(ledger, host, service_has_process):
+def kill_suspicious(ledger, world, host):
     """Remove: end what runs under a suspicious id and not as root. Returns the number of red's sessions that ended.
 
-    A process that is entered as a service is started again under a new id, though not as a session.
+    A process that is entered as a service is started again under a new id, though not as a session. A stacked decoy
+    may be gone then, so decoys are counted again.
     """
     ended = 0
     for s in range(ledger.n_suspicious):
@@ -206,8 +207,15 @@ def kill_suspicious(ledger, host, service_has_process):
             copy_process(ledger, later, later - 1)
         keep_processes(ledger, ledger.n_processes - 1)
         ended += kind == SHELL
-        if is_service(ledger, host, pid, service_has_process):
+        if is_service(ledger, host, pid, world.service_has_process):
             start_process(ledger, host, kind if kind < N_DECOYS else LEFTOVER, False)
+    mask, count = 0, 0
+    for k in range(ledger.n_processes):
+        if ledger.process_host[k] == host and ledger.process_kind[k] < N_DECOYS:
+            mask |= 1 << np.int64(ledger.process_kind[k])
+            count += 1
+    world.decoys[host] = mask
+    world.n_decoys[host] = count
     return ended
 
 
@@ -217,18 +225,6 @@ def is_service(ledger, host, pid, service_has_process):
         if ledger.decoy_service_pid[host, decoy] == pid:
             return True
     return host == SERVICE_HOST and service_has_process and pid == scenario.OPERATIONAL_SERVICE_PID
-
-
-@compiled
-def recount_decoys(ledger, world, host):
-    """After Remove: a stacked decoy may be gone."""
-    mask, count = 0, 0
-    for k in range(ledger.n_processes):
-        if ledger.process_host[k] == host and ledger.process_kind[k] < N_DECOYS:
-            mask |= 1 << np.int64(ledger.process_kind[k])
-            count += 1
-    world.decoys[host] = mask
-    world.n_decoys[host] = count
 
 
 # --------------------------------------------------------------------------------------------------------------- ports

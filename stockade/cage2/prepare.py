@@ -29,17 +29,12 @@ try:
 except ImportError:  # not on this system: then without the lock
     fcntl = None  # type: ignore[assignment]
 
-#: Longest wait for another process that compiles; then this one does so itself.
-_PATIENCE = 180.0
-#: Environment variable, so that worker processes know it too.
-_ANNOUNCE = "STOCKADE_ANNOUNCE_COMPILING"
+_PATIENCE = 180.0  #: longest wait for another process that compiles; then this one does so itself
+_ANNOUNCE = "STOCKADE_ANNOUNCE_COMPILING"  #: environment variable, so that worker processes know it too
 
 
 def announce_compiling() -> None:
-    """Say that code is being compiled even where standard error is not a terminal, here and in processes started later.
-
-    For the command line. Without it, the line appears on terminals only.
-    """
+    """For the command line: say what takes so long even where standard error is no terminal, in child processes too."""
     os.environ[_ANNOUNCE] = "1"
 
 

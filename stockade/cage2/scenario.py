@@ -30,11 +30,7 @@ SUBNET_HOSTS = {
 USERS = SUBNET_HOSTS["User"]
 
 
-def host_index(name: str) -> int:
-    """Position of a host in observations and actions."""
-    return HOSTS.index(name)
-
-
+host_index = HOSTS.index  #: position of a host in observations and actions
 FOOTHOLD = host_index("User0")  #: where red's first session lives; nothing removes it
 SERVICE_HOST = host_index("Op_Server0")  #: runs the operational service that Impact stops
 DEFENDER = host_index("Defender")  #: blue has two sessions here, one elsewhere
@@ -219,8 +215,9 @@ DECOY_PORTS = _frozen(
 )
 DECOY_NEEDS_FREE = _frozen([_port_mask((d.needs_free,)) for d in DECOYS], np.int16)
 DECOY_RUNS_AS_ROOT = _frozen([d.runs_as_root for d in DECOYS], np.bool_)
-#: (8, 13) does the decoy run on the host's operating system?
+#: (8, 13) does the decoy run on the host's operating system, and could it ever start beside the host's own services?
 DECOY_FITS_OS = _frozen([[d.os in (None, FACTS[h].os) for h in HOSTS] for d in DECOYS], np.bool_)
+DECOY_CAN_START = _frozen(DECOY_FITS_OS & (DECOY_NEEDS_FREE[:, None] & OWN_PORTS == 0), np.bool_)
 
 #: What a host's own service does when exploited.
 NO_ANSWER, USER_SHELL, ROOT_SHELL, SSH_SESSION, SSH_REFUSED = range(5)

@@ -36,10 +36,8 @@ OPTIONAL_STATE_FIELDS = (
     "red_root_sessions", "red_removable", "n_decoys", "red_ports", "red_subnets", "n_eph_ports", "rng_words",
 )  # fmt: skip
 OPTIONAL_STEP_FIELDS = ("green_target",)
-PER_HOST_FIELDS = (
-    "red_priv", "red_sessions", "decoys", "files", "red_root_sessions", "red_removable", "n_decoys", "red_ports",
-    "n_eph_ports",
-)  # fmt: skip
+#: Of the state, what is not an array with an entry per host.
+SHAPES = {"obs": (OBS_SIZE,), "ot": (), "rng_peek": (), "red_subnets": (), "rng_words": ()}
 INPUT_FIELDS = ("seed", "blue_action", "valid_steps", "meta")
 #: What NumPy raises for files that are not traces.
 _UNREADABLE = (
@@ -65,7 +63,6 @@ class Mismatch:
     action: str
 
     def __str__(self) -> str:
-        """Explain it."""
         when = "after the reset" if self.step < 0 else f"in step {self.step} (blue: {self.action})"
         return (
             f"first mismatch: {self.file}, episode {self.episode} (seed {self.seed}), {when}: {self.field}\n"
@@ -118,9 +115,9 @@ def _check_shapes(path: Path, arrays: Arrays) -> None:
     if actions.ndim != 2 or not actions.size:
         raise TraceError(f"{path}: blue_action has shape {actions.shape}; expected (episodes, steps)")
     episodes, steps = actions.shape
-    per_host = {"obs": (OBS_SIZE,), **dict.fromkeys(PER_HOST_FIELDS, (N_HOSTS,))}
     expected: dict[str, tuple[int, ...]] = {"seed": (episodes,), "valid_steps": (episodes,)}
-    expected |= {name: (episodes, steps + 1, *per_host.get(name, ())) for name in STATE_FIELDS + OPTIONAL_STATE_FIELDS}
+    for name in STATE_FIELDS + OPTIONAL_STATE_FIELDS:
+        expected[name] = (episodes, steps + 1, *SHAPES.get(name, (N_HOSTS,)))
     expected |= dict.fromkeys(STEP_FIELDS + OPTIONAL_STEP_FIELDS, (episodes, steps))
     for name, shape in expected.items():
         if name in arrays and arrays[name].shape != shape:
