@@ -145,7 +145,9 @@ class Batch:
     def reset(self, obs: np.ndarray, seeds: Seeds, chosen: np.ndarray | None = None) -> None:
         """Begin an episode in the chosen worlds (default all); a world without a seed goes on with its stream."""
         chosen = self._all if chosen is None else chosen
-        self._run(kernel.seed_batch, *self.records, seeds.values, seeds.given & chosen)
+        given = seeds.given & chosen
+        if given.any():
+            self._run(kernel.seed_batch, *self.records, seeds.values, given)
         self._run(kernel.reset_batch, *self.records, *self.constants, chosen, self.words_for(obs))
         self._recall(obs)
 
