@@ -17,8 +17,7 @@ def blue_acts(world, ledger, action):
     """Carry out one of the 145 actions."""
     world.blue_action = action
     world.blue_success = actions.UNKNOWN if action == actions.SLEEP else actions.TRUE
-    world.fresh_decoy = NOBODY
-    world.analysed = NOBODY
+    world.fresh_decoy = world.analysed = NOBODY
     kind, host = actions.ACTION_KIND[action], actions.ACTION_HOST[action]
     if kind == actions.NO_KIND:
         return
@@ -57,19 +56,15 @@ def restore(world, ledger, host):
     """Put a host back to its start: sessions, files and decoys are gone. Red's foothold survives."""
     restore_host(ledger, host)
     surviving = 1 if host == FOOTHOLD else 0
-    world.red_sessions[host] = surviving
-    world.red_root_sessions[host] = surviving
+    world.red_sessions[host] = world.red_root_sessions[host] = surviving
     world.red_removable[host] = 0
     update_access(world, host)
-    world.files[host] = 0
-    world.decoys[host] = 0
-    world.n_decoys[host] = 0
+    world.files[host] = world.decoys[host] = world.n_decoys[host] = 0
     world.restored |= bit(host)
     if host == SERVICE_HOST:
         # The service runs again, but under no process that Impact could still stop.
-        world.service_down = 0
+        world.service_down = world.service_has_process = 0
         world.service_active = 1
-        world.service_has_process = 0
     believe(world, host, NO)
 
 

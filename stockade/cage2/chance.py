@@ -16,9 +16,7 @@ from stockade.cage2.jit import compiled
 from stockade.cage2.scenario import BEST_OPTION, BIT_COUNT, FOOTHOLD, GREEN_TARGETS, NOBODY
 from stockade.cage2.state import BLINE, MEANDER, MIX, SLEEPING
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX2 = np.uint64(0x94D049BB133111EB)
+_GOLDEN, _MIX1, _MIX2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 _S11, _S27, _S30, _S31, _S32 = (np.uint64(s) for s in (11, 27, 30, 31, 32))
 
 
@@ -70,10 +68,8 @@ def red_of_episode(world, red):
 def blue_picks_session(ledger, host):
     """Blue acts through one of its sessions on the host: any will do, but the reference draws."""
     if ledger is not None:
-        if host == scenario.DEFENDER:
-            mt19937.randbelow(ledger, 2, 2)
-        else:
-            mt19937.randbelow(ledger, 1, 1)
+        sessions = 2 if host == scenario.DEFENDER else 1
+        mt19937.randbelow(ledger, sessions, sessions)  # 1 has one bit, 2 has two
 
 
 @compiled

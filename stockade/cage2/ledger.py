@@ -15,10 +15,8 @@ from stockade.cage2.scenario import MOST_STARTING_SESSIONS, N_DECOYS, N_SUBNETS,
 from stockade.cage2.state import N_PORTS
 
 #: Kinds of processes in the ledger: decoys 0..7, then a session of red, and what is left when Remove restarts one.
-SHELL = N_DECOYS
-LEFTOVER = N_DECOYS + 1
-N_PIDS = 32768
-_ADDRESSES_OF_A_SUBNET = 14
+SHELL, LEFTOVER = N_DECOYS, N_DECOYS + 1
+N_PIDS, _ADDRESSES_OF_A_SUBNET = 32768, 14
 
 
 # ---------------------------------------------------------------------------------------------------------- an episode

@@ -11,8 +11,7 @@ import numpy as np
 from stockade.cage2.jit import compiled
 from stockade.cage2.state import MT_WORDS
 
-_MASK = 0xFFFFFFFF
-_UPPER, _LOWER, _MATRIX = 0x80000000, 0x7FFFFFFF, 0x9908B0DF
+_MASK, _UPPER, _LOWER, _MATRIX = 0xFFFFFFFF, 0x80000000, 0x7FFFFFFF, 0x9908B0DF
 _SHIFT = 397
 
 
@@ -33,24 +32,16 @@ def seed(ledger, value):
     key_length = 2 if high > 0 else 1
     mt = ledger.mt
     mt[:] = _START
-    i, j = 1, 0
     previous = _START[0]
-    for _ in range(MT_WORDS):
+    for k in range(MT_WORDS):
+        i, j = k % (MT_WORDS - 1) + 1, k % key_length
         key = low if j == 0 else high
         previous = ((np.int64(mt[i]) ^ ((previous ^ (previous >> 30)) * 1664525)) + key + j) & _MASK
         mt[i] = previous
-        i += 1
-        j = (j + 1) % key_length
-        if i == MT_WORDS:
-            mt[0] = mt[MT_WORDS - 1]
-            i = 1
-    for _ in range(MT_WORDS - 1):
+    for k in range(MT_WORDS, 2 * MT_WORDS - 1):
+        i = k % (MT_WORDS - 1) + 1
         previous = ((np.int64(mt[i]) ^ ((previous ^ (previous >> 30)) * 1566083941)) - i) & _MASK
         mt[i] = previous
-        i += 1
-        if i == MT_WORDS:
-            mt[0] = mt[MT_WORDS - 1]
-            i = 1
     mt[0] = 0x80000000
     ledger.next = MT_WORDS
     ledger.blocks = -1

@@ -278,8 +278,7 @@ def guess_passwords(world, ledger, host, answer):
     if answer != scenario.SSH_SESSION:
         return FALSE
     world.red_connections += 1
-    removable = chance.ssh_session_starts(ledger, host)
-    add_session(world, host, False, removable)
+    add_session(world, host, False, chance.ssh_session_starts(ledger, host))
     return TRUE
 
 

@@ -39,12 +39,10 @@ NOBODY = -1  #: in place of a host where there is none
 
 #: What one step of red root/SYSTEM on a host costs, in tenths of a reward point.
 HOST_COST = np.array([1, 10, 10, 10, 1, 1, 1, 10, 0, 1, 1, 1, 1], np.int32)
-SERVICE_DOWN_COST = 100
-RESTORE_COST = 10
+SERVICE_DOWN_COST, RESTORE_COST = 100, 10
+
 
 # ---------------------------------------------------------------------------------------------- services of every host
-
-
 class Process(NamedTuple):
     """A process that runs when an episode begins. `kind` is what an exploit looks for."""
 
@@ -151,7 +149,7 @@ N_DECOYS = len(DECOYS)
 
 
 class Exploit(NamedTuple):
-    """An exploit that red may choose when it knows `port` to be open; it prefers the highest `weight`."""
+    """Red may choose it when it knows `port` to be open; it prefers the highest `weight`."""
 
     name: str
     weight: float
@@ -179,9 +177,8 @@ DETECTION_PROBABILITY = 0.95
 EXPLOIT_CONNECTIONS = 1  #: connections that an ordinary exploit makes to its target
 SSH_CONNECTIONS = 10  #: and the guessing of passwords
 
+
 # -------------------------------------------------------------------------------- tables: everything below is derived
-
-
 def _frozen(values: object, dtype: type) -> np.ndarray:
     table: np.ndarray = np.array(values, dtype)
     table.setflags(write=False)
