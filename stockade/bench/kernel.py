@@ -27,7 +27,6 @@ from stockade.cage2 import kernel
 from stockade.cage2.actions import N_ACTIONS
 from stockade.cage2.batch import Batch
 from stockade.cage2.config import RED_ALIASES, WorldConfig
-from stockade.cage2.observe import observation_words
 from stockade.cage2.seeds import read_seeds
 from stockade.cage2.state import OBS_SIZE, WORLD, ledger_dtype
 from stockade.errors import InputError
@@ -58,7 +57,7 @@ class Runner:
         """Episodes with resets over worlds [begin, end)."""
         obs, *out = self.out
         records, constants = self.batch.records, self.batch.constants
-        _play(*records, *constants, self.actions[:steps], observation_words(obs), *out, begin, end)
+        _play(*records, *constants, self.actions[:steps], obs.view(np.int32), *out, begin, end)
 
     def rate(self) -> float:
         """Steps per second over all threads."""

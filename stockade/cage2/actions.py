@@ -3,8 +3,6 @@
 Blue: 0 Sleep, 1 Monitor, then 11 kinds x 13 hosts; action i >= 2 is kind (i-2)//13 on host (i-2)%13.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -17,8 +17,7 @@ from stockade.cage2 import kernel
 from stockade.cage2.config import WorldConfig
 from stockade.cage2.history import MEMORY, MEMORY_SIZE, recall_batch, remember_batch
 from stockade.cage2.jit import as_records
-from stockade.cage2.observe import observation_words
-from stockade.cage2.prepare import prepare, prepare_memory
+from stockade.cage2.prepare import prepare
 from stockade.cage2.scenario import N_HOSTS
 from stockade.cage2.seeds import Seeds, read_seeds
 from stockade.cage2.state import INITIAL, OBS_SIZE, WORLD, ledger_dtype
@@ -91,19 +90,18 @@ class Batch:
         self.n = int(n)
         self.worlds = np.zeros(n, WORLD)
         ledger = ledger_dtype(config.horizon) if config.chance == "cyborg" else None
-        prepare(ledger)
+        prepare(ledger, memory=config.obs == "memory")
         self.ledgers = None if ledger is None else np.zeros(n, ledger)
         # What blue remembers, and the 52 bits that kernels write where users get more.
         self.memory = self._bits = None
         if config.obs == "memory":
-            prepare_memory()
             self.memory, self._bits = np.zeros(n, MEMORY), np.zeros((n, OBS_SIZE), np.uint8)
         self.obs_size = OBS_SIZE if self.memory is None else MEMORY_SIZE
         self._all = np.ones(n, np.bool_)
         parts = min(int(threads), self.n)
         self._slices = [(self.n * k // parts, self.n * (k + 1) // parts) for k in range(parts)]
         self._pool: ThreadPoolExecutor | None = None
-        self._pool_process = 0
+        self._pool_process = 0  # threads do not survive a fork
         self._bind()
 
     def _bind(self) -> None:
@@ -177,7 +175,7 @@ class Batch:
 
     def words_for(self, obs: np.ndarray) -> np.ndarray:
         """(n, 13) int32 for the kernel to write the bits of `obs` into; with `obs="memory"` on the way there."""
-        return observation_words(obs if self._bits is None else self._bits)
+        return (obs if self._bits is None else self._bits).view(np.int32)
 
     def remember(self, actions: np.ndarray, obs: np.ndarray, ranges: list[tuple[int, int]] | None = None) -> None:
         """With `obs="memory"`: after the kernel's step, let blue remember it and write all that blue knows."""
@@ -209,7 +207,7 @@ class Batch:
             for begin, end in self._slices if ranges is None else ranges:
                 entry_point(*args, begin, end)
             return
-        if self._pool is None or self._pool_process != os.getpid():  # threads do not survive a fork
+        if self._pool is None or self._pool_process != os.getpid():
             self._pool = ThreadPoolExecutor(len(self._slices) - 1, thread_name_prefix="stockade")
             self._pool_process = os.getpid()
         waiting = [self._pool.submit(entry_point, *args, *part) for part in self._slices[1:]]

@@ -1,7 +1,5 @@
 """Blue's turn: Sleep, Monitor, Analyse, Remove, eight decoys, Restore."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from stockade.cage2 import actions, chance

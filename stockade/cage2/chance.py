@@ -6,8 +6,6 @@ detours (shuffles of which the first fitting element is taken, process ids, port
 per kind of ledger and drops the other branch, so neither pays for the other.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from stockade.cage2 import ledger as bookkeeping

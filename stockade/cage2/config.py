@@ -1,7 +1,5 @@
 """What a world is made of: frozen dataclasses, checked when they are made."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, fields
 

@@ -64,7 +64,12 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
         if render_mode not in (None, "ansi"):
             raise ValueError(f"render_mode={render_mode!r} is unknown; take None or 'ansi'")
         self.render_mode = render_mode
-        self._dtype = _check_obs_dtype(obs_dtype)
+        try:
+            self._dtype = np.dtype(obs_dtype)
+        except TypeError:
+            self._dtype = np.dtype(object)  # refused below
+        if self._dtype not in (np.uint8, np.float32):
+            raise ValueError(f"obs_dtype={obs_dtype!r} is not possible; take numpy.uint8 or numpy.float32")
         self._batch = Batch(self.config, 1, threads=1)
         size = self._batch.obs_size
         self.observation_space = spaces.Box(0, 1, (size,), self._dtype.type)
@@ -115,8 +120,7 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
         if not self._is_reset:
             seeds = seeds.or_fresh()
         self._batch.reset(self._obs, seeds)
-        self._over[0] = False
-        self._is_reset = True
+        self._over[0], self._is_reset = False, True
         return self._obs[0].astype(self._dtype), {"action_mask": ACTION_MASK.copy()} if self.gives_mask else {}
 
     def step(self, action: int | np.integer) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
@@ -143,7 +147,6 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
             raise InputError(f"{name!r} of the built-in world cannot be changed later; make a new environment")
         return super().set_wrapper_attr(name, value, force=force)
 
-    # ------------------------------------------------------------------------------------------- looking behind it
     def true_state(self) -> TrueState:
         """What is really the case now; arrays without the leading n."""
         self._check_running()
@@ -168,8 +171,7 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
         self._check_open()
         self._batch.restore(snapshot, seed=seed)
         self._batch.observe(self._obs)
-        self._over[0] = self._batch.worlds["over"][0]
-        self._is_reset = True
+        self.follow(True, None)
         return self._obs[0].astype(self._dtype)
 
     def random_peek(self) -> int:
@@ -198,13 +200,3 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
         self._check_open()
         if not self._is_reset:
             raise ResetNeeded("call reset() before anything else")
-
-
-def _check_obs_dtype(dtype: Any) -> np.dtype:
-    try:
-        checked = np.dtype(dtype)
-    except TypeError:
-        checked = None
-    if checked not in (np.uint8, np.float32):
-        raise ValueError(f"obs_dtype={dtype!r} is not possible; take numpy.uint8 or numpy.float32")
-    return checked

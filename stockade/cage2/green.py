@@ -1,7 +1,5 @@
 """Green's turn: the staff sleep, or scan the ports of a host and so make harmless noise."""
 
-from __future__ import annotations
-
 from stockade.cage2 import chance
 from stockade.cage2.jit import compiled
 from stockade.cage2.ledger import take_ports

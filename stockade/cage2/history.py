@@ -6,8 +6,6 @@ Nothing here looks at the true state, so the same functions serve the built-in w
 and any other simulator of the challenge: `MemoryObservation` wraps a real CybORG.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium

@@ -7,8 +7,6 @@ of all files they are made of in their qualified name, which Numba makes the nam
 With `NUMBA_DISABLE_JIT=1` everything runs as plain Python, for a debugger.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable
 from pathlib import Path

@@ -5,8 +5,6 @@ actions (n,) -> step_batch: for each world blue, green, red, reward, observe -> 
 `ledgers` is None under `chance="fast"`. Entry points work on worlds [begin, end), so that threads can share a batch.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from stockade.cage2 import chance, mt19937
@@ -14,7 +12,7 @@ from stockade.cage2.actions import ACTION_KIND, N_ACTIONS, RESTORE
 from stockade.cage2.blue import blue_acts
 from stockade.cage2.green import green_acts
 from stockade.cage2.jit import KERNEL_SOURCES, cached, compiled
-from stockade.cage2.ledger import begin
+from stockade.cage2.ledger import begin_episode
 from stockade.cage2.observe import copy_observation, forget_activity, monitor
 from stockade.cage2.red import red_acts, red_chooses
 from stockade.cage2.scenario import RESTORE_COST, SERVICE_DOWN_COST
@@ -71,7 +69,7 @@ def reset(worlds, i, ledger, initial, settings):
     world = worlds[i]
     world.stream = stream
     world.red = chance.red_of_episode(world, settings.red)
-    begin(ledger)
+    begin_episode(ledger)
 
 
 @compiled

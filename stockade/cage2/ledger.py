@@ -5,8 +5,6 @@ never seen, and a decoy that shares an old suspicious id is started again (or, i
 All functions take a ledger record. Those that the phases of a step call do nothing without one (`chance="fast"`).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from stockade.cage2 import mt19937, scenario
@@ -21,7 +19,7 @@ N_PIDS, _ADDRESSES_OF_A_SUBNET = 32768, 14
 
 # ---------------------------------------------------------------------------------------------------------- an episode
 @compiled
-def begin(ledger):
+def begin_episode(ledger):
     """Draw addresses and the process ids of the starting sessions; forget the last episode."""
     if ledger is None:
         return
@@ -80,7 +78,6 @@ def restore_host(ledger, host):
 
 @compiled
 def forget_host(ledger, host):
-    """No decoys are entered among its services, no ports are taken."""
     ledger.decoy_service_pid[host, :] = 0
     ledger.ports[host, :] = np.uint64(0)
     ledger.n_ports[host] = 0

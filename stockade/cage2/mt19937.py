@@ -4,8 +4,6 @@ Works on the ledger's `mt`, `words`, `next` and `blocks`. Words are tempered in 
 in int64, where products of a 32-bit word and the constants below still fit.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from stockade.cage2.jit import compiled
@@ -13,16 +11,8 @@ from stockade.cage2.state import MT_WORDS
 
 _MASK, _UPPER, _LOWER, _MATRIX = 0xFFFFFFFF, 0x80000000, 0x7FFFFFFF, 0x9908B0DF
 _SHIFT = 397
-
-
-def _genrand_state(seed: int) -> np.ndarray:
-    words = [seed]
-    for i in range(1, MT_WORDS):
-        words.append((1812433253 * (words[-1] ^ words[-1] >> 30) + i) & _MASK)
-    return np.array(words, np.int64)
-
-
-_START = _genrand_state(19650218)
+#: The state for one fixed seed, from which CPython goes on with the user's. NumPy's old generator begins with the same.
+_START = np.random.RandomState(19650218).get_state(legacy=False)["state"]["key"].astype(np.int64)
 
 
 @compiled

@@ -1,7 +1,5 @@
 """Red's turn: the agent chooses (B_line, Meander, Sleep), then its action happens."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from stockade.cage2 import actions, chance, scenario

@@ -5,8 +5,6 @@ derived from them. Behaviour lives elsewhere (blue.py, green.py, red.py, observe
 Numba freezes module-level arrays into the compiled code, so all tables are read-only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

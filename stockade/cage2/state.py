@@ -3,12 +3,9 @@
 Worlds lie side by side in one structured array, so that a step touches five cache lines, a snapshot is a copy of
 bytes, and `worlds["red_access"]` is a view of all worlds that costs nothing.
 
-The ledger (`chance="cyborg"`) holds CPython's generator and what decides how often it is asked: process ids in use,
-ports in use, the order of shuffled lists. Under `chance="fast"` there is none: kernels get `None` in its place and
-Numba compiles the branches on it away.
+The ledger (`chance="cyborg"`) holds CPython's generator and what decides how often it is asked. Under `chance="fast"`
+kernels get `None` in its place, and Numba compiles the branches on it away.
 """
-
-from __future__ import annotations
 
 import numpy as np
 

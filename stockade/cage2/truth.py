@@ -1,7 +1,4 @@
-"""What is true of worlds, for programs and people: named arrays, the info of a step, two tables.
-
-The arrays are views of the worlds' own memory, so asking for them costs nothing.
-"""
+"""What is true of worlds: named arrays (views of their own memory), the info of a step, two tables for people."""
 
 from __future__ import annotations
 

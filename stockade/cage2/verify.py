@@ -3,8 +3,6 @@
 trace file -> all its episodes as one batch -> step by step: expected arrays of the file against the batch's own
 """
 
-from __future__ import annotations
-
 import json
 import zipfile
 import zlib
@@ -38,6 +36,8 @@ OPTIONAL_STATE_FIELDS = (
 OPTIONAL_STEP_FIELDS = ("green_target",)
 #: Of the state, what is not an array with an entry per host.
 SHAPES = {"obs": (OBS_SIZE,), "ot": (), "rng_peek": (), "red_subnets": (), "rng_words": ()}
+#: Bits of `ot`, from the lowest.
+SERVICE = ("service_down", "service_active", "service_has_process", "red_knows_service")
 INPUT_FIELDS = ("seed", "blue_action", "valid_steps", "meta")
 #: What NumPy raises for files that are not traces.
 _UNREADABLE = (
@@ -154,7 +154,9 @@ def verify_file(path: Path) -> FileReport:
         mismatches += len(episodes)
         if first is None and len(episodes):
             episode = int(episodes[0])
-            first = _explain(path.name, arrays, episode, step, field, expected[episode], got[episode])
+            difference = _first_difference(field, expected[episode], got[episode])
+            action = "" if step < 0 else ACTION_NAMES[arrays["blue_action"][episode, step]]
+            first = Mismatch(path.name, episode, int(arrays["seed"][episode]), step, *difference, action)
     return FileReport(path.name, int(arrays["valid_steps"].sum()), mismatches, first)
 
 
@@ -162,6 +164,8 @@ def _replay(config: WorldConfig, arrays: Arrays) -> Iterator[tuple[int, str, np.
     """Yield (step, field, expected, got) for all episodes at once; step -1 is the reset."""
     episodes = len(arrays["seed"])
     batch = Batch(config, episodes, threads=1)
+    worlds = batch.worlds
+    assert batch.ledgers is not None  # chance is cyborg
     obs, reward, over = np.zeros((episodes, OBS_SIZE), np.uint8), np.zeros(episodes), np.zeros(episodes, np.bool_)
     actions = np.ascontiguousarray(arrays["blue_action"].T, np.int64)  # rows, so that no kernel is compiled for columns
     batch.reset(obs, read_seeds(arrays["seed"], episodes))
@@ -170,8 +174,11 @@ def _replay(config: WorldConfig, arrays: Arrays) -> Iterator[tuple[int, str, np.
         if step >= 0:
             batch.step(actions[step], obs, reward, over, False)
         peeks, drawn = batch.peek()
-        got = _what_is(batch)
-        got |= {"obs": obs, "reward": reward, "rng_peek": peeks, "rng_words": drawn - drawn_before}
+        got = {name: worlds[name] for name in WORLD.names or ()}  # most names of the trace are ours too
+        got |= {"red_priv": got["red_access"], "red_subnets": got["known_subnets"], "detect": got["detected"]}
+        got |= {"ot": np.bitwise_or.reduce([worlds[name] << bit for bit, name in enumerate(SERVICE)])}
+        got |= {"n_eph_ports": batch.ledgers["n_ports"], "rng_peek": peeks, "rng_words": drawn - drawn_before}
+        got |= {"obs": obs, "reward": reward}
         drawn_before = drawn
         for field in STEP_FIELDS + OPTIONAL_STEP_FIELDS if step >= 0 else ():
             if field in arrays:
@@ -181,30 +188,13 @@ def _replay(config: WorldConfig, arrays: Arrays) -> Iterator[tuple[int, str, np.
                 yield step, field, arrays[field][:, step + 1], got[field]
 
 
-def _what_is(batch: Batch) -> Arrays:
-    """The worlds by the trace's names, most of which are ours too."""
-    worlds = batch.worlds
-    assert batch.ledgers is not None  # chance is cyborg
-    service = ("service_down", "service_active", "service_has_process", "red_knows_service")
-    return {
-        **{name: worlds[name] for name in WORLD.names or ()},
-        "red_priv": worlds["red_access"],
-        "red_subnets": worlds["known_subnets"],
-        "detect": worlds["detected"],
-        "ot": np.bitwise_or.reduce([worlds[name] << bit for bit, name in enumerate(service)]),
-        "n_eph_ports": batch.ledgers["n_ports"],
-    }
-
-
-def _explain(
-    file: str, arrays: Arrays, episode: int, step: int, field: str, want: np.ndarray, have: np.ndarray
-) -> Mismatch:
+def _first_difference(field: str, want: np.ndarray, have: np.ndarray) -> tuple[str, Any, Any]:
+    """Field, expected and got; of an array, its first place that differs."""
     if want.ndim == 1:
         place = int(np.flatnonzero(want != have)[0])
         want, have = want[place], have[place]
         field = f"{field}[{place}] ({HOSTS[place // 4 if field == 'obs' else place]})"
-    action = "" if step < 0 else ACTION_NAMES[arrays["blue_action"][episode, step]]
-    return Mismatch(file, episode, int(arrays["seed"][episode]), step, field, want.item(), have.item(), action)
+    return field, want.item(), have.item()
 
 
 @dataclass(frozen=True)
