@@ -27,7 +27,6 @@ from stockade.cage2 import kernel
 from stockade.cage2.actions import N_ACTIONS
 from stockade.cage2.batch import Batch
 from stockade.cage2.config import RED_ALIASES, WorldConfig
-from stockade.cage2.observe import observation_words
 from stockade.cage2.seeds import read_seeds
 from stockade.cage2.state import OBS_SIZE, WORLD, ledger_dtype
 from stockade.errors import InputError
@@ -58,7 +57,7 @@ class Runner:
         """Episodes with resets over worlds [begin, end)."""
         obs, *out = self.out
         records, constants = self.batch.records, self.batch.constants
-        _play(*records, *constants, self.actions[:steps], observation_words(obs), *out, begin, end)
+        _play(*records, *constants, self.actions[:steps], obs.view(np.int32), *out, begin, end)
 
     def rate(self) -> float:
         """Steps per second over all threads."""
@@ -166,7 +165,7 @@ def _renamed(ratio: Figure, name: str) -> Figure:
 def _play(worlds, ledgers, initial, settings, actions, obs, rewards, over, begin, end):  # type: ignore[no-untyped-def]
     """All steps in one call: threads that came back to Python after each step would wait for its lock."""
     for t in range(len(actions)):
-        kernel.step_batch(worlds, ledgers, initial, settings, actions[t], obs, rewards, over, begin, end, True)
+        kernel.step_batch(worlds, ledgers, initial, settings, actions[t], obs, rewards, over, True, begin, end)
 
 
 def slow_model(red: str, path: Path | None) -> Callable[[], float] | None:

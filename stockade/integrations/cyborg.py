@@ -24,8 +24,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from stockade.cage2.actions import ACTION_NAMES, FALSE, N_ACTIONS, RED_TARGETS, RED_TYPES, TRUE, UNKNOWN
-from stockade.cage2.checks import check_action
+from stockade.cage2.actions import ACTION_NAMES, FALSE, N_ACTIONS, RED_TARGETS, RED_TYPES, TRUE, UNKNOWN, check_action
 from stockade.cage2.scenario import DECOYS, HOSTS, N_HOSTS, NOBODY, PORTS, ROOT_USERS, SERVICE_HOST, SUBNETS
 from stockade.cage2.state import INITIAL, OBS_SIZE, WORLD
 from stockade.cage2.truth import TrueState

@@ -18,8 +18,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from stockade.cage2.actions import N_ACTIONS
+from stockade.cage2.batch import Snapshot
 from stockade.cage2.config import CHALLENGE_REWARD, RULES, RewardWeights, WorldConfig
-from stockade.cage2.snapshot import Snapshot
 from stockade.cage2.state import WORLD
 from stockade.errors import InputError
 from stockade.vector.native import NativeVectorEnv

@@ -9,10 +9,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from stockade.cage2 import kernel
-from stockade.cage2.batch import Batch
+from stockade.cage2.batch import Batch, Snapshot
 from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights, WorldConfig
 from stockade.cage2.env import CAGE2Env
-from stockade.cage2.snapshot import Snapshot
 from stockade.cage2.truth import TrueState
 from stockade.vector.base import BaseVectorEnv
 from stockade.vector.native_slice import NativeSlice, refuse_options

@@ -15,11 +15,10 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode
 
 from stockade.cage2.actions import ACTION_MASK
-from stockade.cage2.batch import Batch
+from stockade.cage2.batch import Batch, Snapshot
 from stockade.cage2.env import CAGE2Env
-from stockade.cage2.info import worlds_info
 from stockade.cage2.seeds import Seeds, read_seeds
-from stockade.cage2.snapshot import Snapshot
+from stockade.cage2.truth import worlds_info
 from stockade.vector.outcome import Description, Failure, Inheritance, Outcome, RunConfig, Saved
 from stockade.vector.slice import LOST, RESET_OWED, RUNNING, EnvSlice
 from stockade.vector.spaces import Buffers, RowReader
