@@ -15,8 +15,7 @@ from champion_protocol import ABLATION_SEED, RESULTS, RULE_SETS, check_out, eval
 from stockade.bench.stamp import machine_stamp
 from stockade.errors import InputError
 from stockade.learn.agents import load
-from stockade.learn.config import TrainConfig
-from stockade.learn.presets import CHAMPION
+from stockade.learn.config import CHAMPION, TrainConfig
 from stockade.learn.train import cells_of, train
 
 WHOLE = "whole recipe"

@@ -1,4 +1,4 @@
-"""The functions for notebooks and scripts: `stockade.train`, `stockade.evaluate`, `stockade.load`.
+"""The functions for notebooks and scripts: `stockade.train`, `stockade.evaluate`, `stockade.search`, `stockade.load`.
 
 They take the settings of the commands as keywords, show progress, and return objects. What they need (Torch, for one)
 is imported when they are called, so that `import stockade` stays light.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stockade.errors import InputError, SettingError
+from stockade.errors import InputError
 
 if TYPE_CHECKING:
     from stockade.baselines import Defender
@@ -47,8 +47,9 @@ def load(
     return load(name, runs, greedy=greedy, last=last, rules=rules)
 
 
-def train(*, preset: str | None = None, resume: str | Path | None = None, progress: bool = True, **settings: Any
-          ) -> TrainResult:  # fmt: skip
+def train(
+    *, preset: str | None = None, resume: str | Path | None = None, progress: bool = True, **settings: Any
+) -> TrainResult:
     """Train a PPO agent; everything about the run goes to a folder.
 
     An interrupt (Ctrl-C, or a notebook's stop button) ends the training after the present update, with a checkpoint;
@@ -59,26 +60,21 @@ def train(*, preset: str | None = None, resume: str | Path | None = None, progre
         resume: continue this run, a name or folder, with its own settings; only `runs` may be given beside.
         progress: show progress; False prints nothing.
         settings: fields of `stockade.learn.config.TrainConfig` and `PPOConfig`, for instance red="meander",
-            horizon=50, total_episodes=20_000, n_envs=256, obs="bits", reward=RewardWeights(service=2), seed=1,
-            name="mine", learning_rate=1e-3.
+            horizon=50, total_episodes=20_000, obs="bits", reward=RewardWeights(service=2), learning_rate=1e-3.
 
     Example:
         >>> result = stockade.train(red="bline", horizon=30, total_episodes=2_000)  # doctest: +SKIP
         >>> result.metrics["return_mean"][-1], result.agent  # doctest: +SKIP
     """
-    from stockade.learn.config import TrainConfig
-    from stockade.learn.presets import PRESETS
+    from stockade.learn.config import preset_named
     from stockade.learn.train import train
     from stockade.settings import configure
 
     if resume is not None and set(settings) - {"runs"}:
         raise InputError(f"resume= continues a run with its own settings; leave out {', '.join(sorted(settings))}")
-    if preset is not None and preset not in PRESETS:
-        raise SettingError("preset", preset, f"is unknown; use one of {', '.join(PRESETS)}")
-    config = TrainConfig() if preset is None else PRESETS[preset]
     if resume is not None:
         settings["resume"] = str(resume)
-    return train(configure(config, settings, "train", inner=["ppo"]), progress=progress)
+    return train(configure(preset_named(preset), settings, "train", inner=["ppo"]), progress=progress)
 
 
 def evaluate(policy: Any, *, progress: bool = True, **settings: Any) -> EvaluateResult:

@@ -18,23 +18,16 @@ T = TypeVar("T")
 
 
 def configure(base: T, settings: dict[str, Any], function: str, inner: Sequence[str] = ()) -> T:
-    """A copy of a configuration with some settings changed.
+    """A copy of a frozen dataclass with some settings, by name of their field, changed.
 
-    Args:
-        base: a frozen dataclass.
-        settings: new values by name of the field.
-        function: for messages.
-        inner: fields that are dataclasses and whose own fields are settings too.
-
-    Raises:
-        InputError: an unknown name, with the nearest known one, or a value of the wrong type.
+    `inner`: fields that are dataclasses and whose own fields are settings too. `function` is for messages: InputError
+    names an unknown setting, with the nearest known one, or a value of the wrong type.
     """
     owner = {f.name: where for where in inner for f in fields(getattr(base, where))}
     owner |= {f.name: "" for f in fields(base)}  # type: ignore[arg-type]
-    known = list(owner)
     for name in settings:
         if name not in owner:
-            near = did_you_mean(name, known) or f" It knows {', '.join(sorted(known))}."
+            near = did_you_mean(name, owner) or f" It knows {', '.join(sorted(owner))}."
             raise InputError(f"{function}() has no setting {name!r}.{near}")
     outer = _checked(base, {name: value for name, value in settings.items() if not owner[name]})
     for where in inner:

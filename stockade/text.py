@@ -15,10 +15,8 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-WIDTH = 100
-"""Columns that a table may take in a terminal."""
-NARROWEST = 8
-"""Columns that a column of words keeps when a table must become narrower."""
+WIDTH = 100  #: columns that a table may take in a terminal
+NARROWEST = 8  #: columns that a column of words keeps when a table must become narrower
 _MISSING = ("", "-", "n/a")
 _NUMBER = re.compile(r"[+\-±<>~]? ?[\d.][\d,.]*(%|x|e[+\-]?\d+)?([ (/±:]|$)")
 _MILLION = " million"
@@ -29,7 +27,6 @@ class Table:
     """Rows of cells under a header.
 
     Attributes:
-        header: one heading for each column.
         rows: cells; None is an empty cell, an int a count, a float a number of three digits, anything else its `str`.
         title: a line above it.
         align: `l` or `r` for each column; default: columns of numbers to the right, columns of words to the left.
@@ -41,7 +38,6 @@ class Table:
     align: str = ""
 
     def __str__(self) -> str:
-        """For a terminal."""
         return self.text()
 
     def text(self, width: int = WIDTH) -> str:

@@ -16,8 +16,7 @@ from stockade import __version__ as version
 from stockade import cli, make
 from stockade.cage2 import verify
 from stockade.errors import SettingError
-from stockade.learn.config import PPOConfig, TrainConfig
-from stockade.learn.presets import CHAMPION
+from stockade.learn.config import CHAMPION, PPOConfig, TrainConfig
 from tests.cage2.traces import TRACES, load, shortened
 
 GREEN = TRACES / "green_SleepAgent_sleep.npz"

@@ -23,5 +23,4 @@ def wrapper_names(environment: Any) -> frozenset[str]:
 
 
 def class_name(kind: type) -> str:
-    """With its module."""
     return f"{kind.__module__}.{kind.__qualname__}"

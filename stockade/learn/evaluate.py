@@ -18,7 +18,8 @@ import stockade
 from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights
 from stockade.cage2.history import MemoryObservation
 from stockade.errors import InputError
-from stockade.learn.config import require
+from stockade.learn.config import AT_LEAST_1, require
+from stockade.learn.files import check_runs
 from stockade.learn.leaderboard import CELLS, HORIZONS, REDS
 from stockade.learn.players import Player, as_player, find_player
 from stockade.learn.results import CellResult, EvaluateResult, Section, progress_bar
@@ -79,26 +80,23 @@ class OfficialOrder:
     another before the first that is played; and one more after the last.
     """
 
-    def __init__(self, player: Player, episodes: int, seed: int, rules: str) -> None:
-        """Nothing is played yet."""
-        self._player, self._episodes, self._rules = player, episodes, rules
-        self._generator = np.random.default_rng([seed, 1])
-        self._seed: int | None = seed
+    def __init__(self, player: Player, config: EvaluateConfig) -> None:
+        self._player, self._config = player, config
+        self._generator = np.random.default_rng([config.seed, 1])
         self._stream: dict[str, np.ndarray] = {}
 
     def cell(self, red: str, horizon: int) -> np.ndarray:
         """Play the next cell."""
-        env = stockade.make(red, horizon, self._rules, "cyborg", obs=self._player.obs, info=False)
+        env = stockade.make(red, horizon, self._config.rules, "cyborg", obs=self._player.obs, info=False)
         ledgers = env._batch.ledgers
         assert ledgers is not None
-        env.reset(seed=self._seed if self._seed is not None else 0)
-        if self._seed is None:  # continue the stream of the cell before
+        env.reset(seed=self._config.seed)
+        if self._stream:  # continue that of the cell before
             for name, value in self._stream.items():
                 ledgers[name] = value
             env.reset()
         env.reset()
-        self._seed = None
-        returns = play_one_by_one(self._player, env, [None] * self._episodes, self._generator)
+        returns = play_one_by_one(self._player, env, [None] * self._config.episodes, self._generator)
         env.reset()
         self._stream = {name: ledgers[name].copy() for name in _STREAM}
         return returns
@@ -108,32 +106,26 @@ class OfficialOrder:
 class EvaluateConfig:
     """Play the challenge's protocol and print the result beside the published scores of the same rules."""
 
-    policy: tyro.conf.Positional[str]
-    """A baseline (sleep, random, react-remove, react-restore, greedy), a shipped policy (champion), a run or a search
-    (its name or folder), the file of a policy, my_module:MyPolicy, or model.zip of Stable-Baselines3."""
-    episodes: Annotated[int, tyro.conf.arg(aliases=["--n-eval-episodes"])] = 1000
-    """Episodes of each cell."""
-    rules: Literal["current", "leaderboard"] = "current"
-    """Rule set."""
-    greedy: bool = True
-    """A trained policy plays its likeliest action; --no-greedy samples."""
+    # A baseline (sleep, random, react-remove, react-restore, greedy), a shipped policy (champion), a run or a search
+    # (its name or folder), the file of a policy, my_module:MyPolicy, or model.zip of Stable-Baselines3.
+    policy: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY")]
+    episodes: Annotated[int, tyro.conf.arg(aliases=["--n-eval-episodes"])] = 1000  # Episodes of each cell.
+    rules: Literal["current", "leaderboard"] = "current"  # Rule set.
+    greedy: bool = True  # A trained policy plays its likeliest action; --no-greedy samples.
     chance: Literal["fast", "cyborg"] = "fast"
     """Where random numbers come from; with cyborg, seeds give the reference's episodes."""
-    seed: int = 153
-    """Cell k of B_line, Meander, Sleep x 30, 50, 100 has the seeds SEED + 1000000 k, and on from there."""
+    seed: int = 153  # Cell k of B_line, Meander, Sleep x 30, 50, 100 has the seeds SEED + 1000000 k, and on from there.
     official_order: bool = False
     """Play one episode after the other on one random stream, as the challenge's script does; needs --chance cyborg."""
     simulator: Literal["stockade", "cyborg"] = "stockade"
     """Where to play: here, or on the reference simulator if it is installed (slow: 400 steps per second)."""
-    last: bool = False
-    """Use a run's last checkpoint instead of its best."""
-    runs: Path = Path("runs")
-    """Folder of all runs."""
+    last: bool = False  # Use a run's last checkpoint instead of its best.
+    runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs")  # Folder of all runs.
 
     def __post_init__(self) -> None:
-        """Refuse what could not work, before any work."""
-        require(self.episodes >= 1, "episodes", self.episodes, "must be at least 1")
-        require(self.seed >= 0, "seed", self.seed, "must be 0 or more")
+        require(self, ("episodes",), lambda v: v >= 1, AT_LEAST_1)
+        require(self, ("seed",), lambda v: v >= 0, "must be 0 or more")
+        check_runs(self.runs)
         if self.official_order and self.chance != "cyborg":
             raise InputError("--official-order needs --chance cyborg: the order matters to the reference's stream only")
 
@@ -145,14 +137,7 @@ Extra = Callable[[Player, EvaluateConfig], Section | None]
 def evaluate(
     config: EvaluateConfig, policy: Any = None, *, extras: Sequence[Extra] = (), progress: bool = True
 ) -> EvaluateResult:
-    """Play the nine cells.
-
-    Args:
-        config: settings.
-        policy: any form of policy (players.py); default the one that `config.policy` names.
-        extras: further questions about the policy.
-        progress: show a progress bar.
-    """
+    """Play the nine cells with a policy of any form (players.py), by default the one that `config.policy` names."""
     if policy is None:
         player = find_player(config.policy, config.runs, greedy=config.greedy, last=config.last, rules=config.rules)
     else:
@@ -192,7 +177,7 @@ def _cell_player(config: EvaluateConfig, player: Player) -> Callable[[str, int],
 
         return on_the_reference
     if config.official_order:
-        return OfficialOrder(player, config.episodes, config.seed, config.rules).cell
+        return OfficialOrder(player, config).cell
     return lambda red, horizon: play(
         player, red, horizon, config.episodes, seed_of(red, horizon), config.rules, config.chance
     )

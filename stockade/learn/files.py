@@ -21,14 +21,11 @@ from stockade.files import write_durably as write_durably
 Kind = Literal["train", "search"]
 #: What a session makes of a new run before its first checkpoint.
 _BEGINNINGS = ("config.json", "metrics.csv", "lock", "tensorboard", "checkpoints")
-
-
 #: Policies in the package: `<name>-<rules>.json` and its arrays, checkpoints like any other.
 SHIPPED = Path(__file__).parent / "weights"
 
 
 def shipped_names() -> list[str]:
-    """Policies that ship with the package."""
     return sorted({path.stem.rsplit("-", 1)[0] for path in SHIPPED.glob("*.json")})
 
 
@@ -38,13 +35,7 @@ def builtin_names() -> list[str]:
 
 
 def new_run_folder(runs: Path, name: str | None, default: str) -> Path:
-    """Make the folder of a new run.
-
-    Args:
-        runs: folder of all runs.
-        name: as the user wants it; one that exists is refused.
-        default: name if there is none; a number is added where it exists.
-    """
+    """Make the folder of a new run; a `name` that exists is refused, to `default` a number is added."""
     check_runs(runs)
     stem = name or default
     if Path(stem).name != stem or stem in ("", ".", ".."):
@@ -63,15 +54,11 @@ def new_run_folder(runs: Path, name: str | None, default: str) -> Path:
 def check_runs(runs: Path) -> None:
     """Refuse what is no folder of runs and cannot become one."""
     if runs.exists() and not runs.is_dir():
-        raise InputError(f"--runs {runs} is a file; name the folder that holds the runs")
+        raise SettingError("runs", str(runs), "is a file; name the folder that holds the runs")
 
 
 def kind_of(folder: Path) -> Kind:
-    """Whether a folder with a config.json is of a training run or of a search.
-
-    Raises:
-        InputError: config.json cannot be read.
-    """
+    """Whether a folder with a config.json is of a training run or of a search."""
     path = folder / "config.json"
     try:
         return "search" if json.loads(path.read_text()).get("command") == "search" else "train"
@@ -100,9 +87,6 @@ def run_session(folder: Path) -> Iterator[None]:
     """Work on a run alone; the kernel releases the lock when its holder dies.
 
     An error is written to failure.txt. If nothing was trained yet, the folder of the run is removed instead.
-
-    Raises:
-        InputError: another process works on it.
     """
     with (folder / "lock").open("a") as file:
         deadline = time.monotonic() + 1  # `is_running` of another process holds it for an instant
@@ -118,7 +102,13 @@ def run_session(folder: Path) -> Iterator[None]:
                 with contextlib.suppress(OSError):
                     (folder / "failure.txt").write_text(f"{type(error).__name__}: {error}\n")
             else:
-                _remove(folder)
+                with contextlib.suppress(OSError):  # what a user put there stays, and the folder with it
+                    for path in map(folder.joinpath, _BEGINNINGS):
+                        if path.is_dir():
+                            shutil.rmtree(path)
+                        else:
+                            path.unlink(missing_ok=True)
+                    folder.rmdir()
             raise
 
 
@@ -137,14 +127,3 @@ def _lock(file: int, kind: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _remove(folder: Path) -> None:
-    """Take away what a session began with, and the folder if nothing else is in it."""
-    with contextlib.suppress(OSError):
-        for path in map(folder.joinpath, _BEGINNINGS):
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
-        folder.rmdir()

@@ -15,13 +15,7 @@ CELLS = tuple((red, horizon) for red in REDS for horizon in HORIZONS)
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table.
-
-    Attributes:
-        name: who.
-        rules: rule set that it was played under.
-        means: by CELLS.
-    """
+    """A row of the table: who, under which rule set, and the mean returns of CELLS."""
 
     name: str
     rules: str

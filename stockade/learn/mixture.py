@@ -27,25 +27,15 @@ from stockade.vector.native import NativeVectorEnv
 
 @dataclass(frozen=True)
 class Cell:
-    """Worlds of one kind in a mixture.
-
-    Attributes:
-        world: their settings.
-        weight: their share of the environments, relative to the others'.
-        context: bits that follow the observation there.
-    """
+    """Worlds of one kind in a mixture."""
 
     world: WorldConfig
-    weight: float
-    context: tuple[int, ...] = ()
+    weight: float  #: their share of the environments, relative to the others'
+    context: tuple[int, ...] = ()  #: bits that follow the observation there
 
 
 def read_weights(text: str, flag: str) -> dict[str, float]:
-    """`bline:9,meander:9,sleep:1` -> names and weights; a name alone weighs 1.
-
-    Raises:
-        InputError: names the flag and the part that cannot be read.
-    """
+    """`bline:9,meander:9,sleep:1` -> names and weights; a name alone weighs 1."""
     weights: dict[str, float] = {}
     for part in text.split(","):
         name, _, weight = part.strip().partition(":")
@@ -87,11 +77,7 @@ def read_cells(
 
 
 def share_out(cells: Sequence[Cell], n: int) -> list[int]:
-    """How many of n environments each cell gets, as near to its weight as whole numbers are, and at least one.
-
-    Raises:
-        InputError: there are fewer environments than cells.
-    """
+    """How many of n environments each cell gets, as near to its weight as whole numbers are, and at least one."""
     if n < len(cells):
         raise InputError(f"{n} environments per shard are too few for {len(cells)} kinds of worlds; use a larger "
                          "--n-envs, or fewer attackers, horizons or rule sets")  # fmt: skip
@@ -107,9 +93,7 @@ def share_out(cells: Sequence[Cell], n: int) -> list[int]:
 class MixedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     """Several native vector environments as one, in their order; what it gives is overwritten by the next step.
 
-    Args:
-        parts: the vector environments.
-        contexts: of each part, bits that follow the observation and never change; all of one length.
+    `contexts`: of each part, bits that follow the observation and never change; all of one length.
     """
 
     def __init__(self, parts: Sequence[NativeVectorEnv], contexts: Sequence[tuple[int, ...]]) -> None:
@@ -134,14 +118,12 @@ class MixedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin episodes everywhere; environment i takes seed + i."""
         for part, where in zip(self.parts, self._slices, strict=True):
             own = seed[where] if isinstance(seed, list) else None if seed is None else seed + where.start
             self._seen[where] = part.reset(seed=own, options=options)[0]
         return self._obs, {}
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """One step of all."""
         out: tuple[np.ndarray, ...] = (self._seen, self._rewards, self._terminated, self._truncated)
         for part, where in zip(self.parts, self._slices, strict=True):
             *results, _ = part.step(actions[where])
@@ -150,7 +132,6 @@ class MixedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         return self._obs, self._rewards, self._terminated, self._truncated, {}
 
     def close(self, **kwargs: Any) -> None:
-        """Close all parts."""
         for part in self.parts:
             part.close()
 

@@ -42,17 +42,13 @@ class PolicyError(InputError):
 class Player:
     """A policy in play; the base class plays the own form.
 
-    Attributes:
-        policy: the object. name: for messages and tables. obs: observation that it wants, `bits` or `memory`.
-        parallel: it can play many episodes at once.
-        style: how it chooses, for tables.
+    `greedy` is for those that leave the choice to us; `style` says in tables how it chooses.
     """
 
-    parallel = True
+    parallel = True  #: it can play many episodes at once
     method = "act"
 
     def __init__(self, policy: Any, name: str, greedy: bool) -> None:
-        """`greedy`: for those that leave the choice to us."""
         self.policy, self.name, self.greedy = policy, name, greedy
         self.obs = getattr(policy, "obs", "bits")
         self._n_arguments = _n_arguments(getattr(policy, self.method))
@@ -61,21 +57,15 @@ class Player:
             raise PolicyError(f"the policy {name} has obs={self.obs!r}; it must be one of {', '.join(OBSERVATIONS)}")
 
     def begin(self, n: int) -> None:
-        """n episodes begin."""
         if hasattr(self.policy, "reset"):
             with self._blamed("reset"):
                 self.policy.reset(n)
 
     def act(self, observations: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-        """(n,) int64 for (n, size) uint8.
-
-        Raises:
-            PolicyError: it failed, or gave something else than n actions.
-        """
+        """(n,) int64 for (n, size) uint8; PolicyError if it failed, or gave something else than n actions."""
         if isinstance(self.policy, Defender):  # checks itself
             return self.policy.act(observations, generator)
-        method = self.method
-        with self._blamed(method):
+        with self._blamed(method := self.method):
             actions = np.asarray(self._ask(observations.copy(), generator))  # a copy: it may keep or change it
         n = len(observations)
         if actions.shape != (n,) or not np.issubdtype(actions.dtype, np.integer):
@@ -122,7 +112,6 @@ class ChallengePlayer(Player):
         return [self.policy.get_action(observations[0].astype(np.int64), N_ACTIONS)]
 
     def end(self) -> None:
-        """As the script does after an episode."""
         if hasattr(self.policy, "end_episode"):
             with self._blamed("end_episode"):
                 self.policy.end_episode()
@@ -159,13 +148,7 @@ class SB3Player(Player):
 
 
 def as_player(policy: Any, name: str | None = None, greedy: bool = True) -> Player:
-    """Whatever a user calls a policy, ready to play.
-
-    Args:
-        policy: an object of one of the forms above, or its class, which is called without arguments.
-        name: for messages; default its class.
-        greedy: for models of Stable-Baselines3: deterministic.
-    """
+    """Whatever a user calls a policy, ready to play: an object of one of the forms above, or its class."""
     if isinstance(policy, Player):
         return policy
     name = str(name or getattr(policy, "name", None) or getattr(policy, "__name__", type(policy).__name__))

@@ -26,21 +26,13 @@ _LANES = 8
 
 @dataclass(frozen=True)
 class Architecture:
-    """What a policy is made of.
-
-    Attributes:
-        n_inputs: length of an observation.
-        actions: the environment's actions that it chooses from.
-        hidden: sizes of the hidden layers.
-        activation: `relu` or `tanh`.
-        shared: actor and critic have one body.
-    """
+    """What a policy is made of."""
 
     n_inputs: int
-    actions: tuple[int, ...]
+    actions: tuple[int, ...]  #: the environment's actions that it chooses from
     hidden: tuple[int, ...] = (64, 64)
-    activation: str = "relu"
-    shared: bool = False
+    activation: str = "relu"  #: or `tanh`
+    shared: bool = False  #: actor and critic have one body
 
     @property
     def bodies(self) -> tuple[str, ...]:
@@ -69,12 +61,10 @@ class Architecture:
         return shapes
 
     def to_json(self) -> dict[str, Any]:
-        """For a checkpoint."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Architecture:
-        """Back from a checkpoint."""
         lists = {name: tuple(content[name]) for name in ("actions", "hidden")}
         return cls(**{**content, **lists})
 
@@ -93,9 +83,7 @@ class Policy:
     """Weights, and the actions and values that they give for an observation.
 
     Attributes:
-        architecture: what it is made of.
-        flat: all weights, (number of weights,) float32.
-        weights: the same by name.
+        flat: all weights, (number of weights,) float32. weights: the same by name.
         actions: (n,) int64, the environment's action for each column of the logits.
     """
 
@@ -159,12 +147,10 @@ class Policy:
 class Workspace:
     """Memory for passing up to `rows` observations through a policy, forwards and backwards.
 
-    Attributes:
-        gradient: of all weights, flat, as the last `backward` left it.
+    `gradient` is that of all weights, flat, as the last `backward` left it.
     """
 
     def __init__(self, policy: Policy, rows: int) -> None:
-        """Allocate the memory."""
         arch = policy.architecture
         self.policy, self.rows = policy, rows
         self._inputs = torch.empty(rows, arch.n_inputs)

@@ -1,4 +1,5 @@
 """`stockade runs`: what was trained or searched, how far it came, how good it is; and what differs between runs.
+`stockade export`: the policy of a run as two small files that `stockade.load` takes anywhere.
 
 runs/NAME/ config.json, metrics.csv or summary.json, lock, failure.txt -> a summary of each -> tables
 """
@@ -17,11 +18,12 @@ import numpy as np
 import tyro
 
 from stockade.errors import InputError, did_you_mean
-from stockade.files import JsonFile, json_output
+from stockade.files import JsonFile, check_writable, json_output
 from stockade.learn.config import RENAMED
-from stockade.learn.files import check_runs, is_running
+from stockade.learn.files import check_runs, find_run, is_running, kind_of
 from stockade.learn.metrics import WINDOW, read_metrics
-from stockade.text import Table, fixed, interval, sparkline
+from stockade.learn.results import mean_interval
+from stockade.text import Table, fixed, interval, plural, sparkline
 
 #: Settings of which the returns of two runs depend directly: they do not compare if one differs.
 WORLD = ("red", "horizon", "horizons", "rules", "reward")
@@ -32,11 +34,7 @@ POINTS = 8
 
 @dataclass(frozen=True)
 class Summary:
-    """A training run or a search.
-
-    Attributes:
-        status: `interrupted` ones continue with --resume; `failed` ones ended with an error, which is `failure`.
-    """
+    """A training run or a search: `interrupted` ones continue with --resume; `failed` ones ended with `failure`."""
 
     name: str
     status: Status
@@ -48,36 +46,28 @@ class Summary:
     total_episodes: int
     episodes: int
 
-    @property
-    def progress(self) -> str:
-        """Episodes played, and of how many if it is not finished."""
-        return f"{self.episodes:,}" + ("" if self.status == "finished" else f" of {self.total_episodes:,}")
+    def facts(self) -> list[str]:
+        """The columns that runs and searches share, with how many episodes are missing if it is not finished."""
+        progress = f"{self.episodes:,}" + ("" if self.status == "finished" else f" of {self.total_episodes:,}")
+        return [self.name, self.status, self.red, self.rules, self.obs, str(self.seed), progress]
 
 
 @dataclass(frozen=True)
 class RunSummary(Summary):
-    """A training run.
+    """A training run."""
 
-    Attributes:
-        last: mean return of its last 1000 episodes; NaN before the first. best: the highest such mean at any time.
-    """
-
-    last: float
-    best: float
+    last: float  #: mean return of its last 1000 episodes; NaN before the first
+    best: float  #: the highest such mean at any time
     seconds: float
 
 
 @dataclass(frozen=True)
 class SearchSummary(Summary):
-    """A search for the best repair order.
+    """A search for the best repair order."""
 
-    Attributes:
-        orders: tried. best: the best of them, or several that are equal; None if none is yet. value: of it.
-    """
-
-    orders: int
-    best: str | None
-    value: float
+    orders: int  #: tried
+    best: str | None  #: the best of them, or several that are equal; None if none is yet
+    value: float  #: of the best
 
 
 # -------------------------------------------------------------------------------------------------------------- reading
@@ -90,11 +80,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def read_summary(folder: Path) -> RunSummary | SearchSummary:
-    """Of a run's or search's folder.
-
-    Raises:
-        InputError: a file in it is damaged.
-    """
+    """Of a run's or search's folder; InputError if a file in it is damaged."""
     try:
         settings = read_settings(folder)
         facts = {name: settings[name] for name in ("red", "rules", "obs", "seed", "total_episodes")}
@@ -139,20 +125,49 @@ def _status(folder: Path, done: bool) -> tuple[Status, str | None]:
     return "finished" if done else "interrupted", None
 
 
-# -------------------------------------------------------------------------------------------------------------- command
+# ------------------------------------------------------------------------------------------------------------- commands
+@dataclass(frozen=True)
+class ExportConfig:
+    """Write a run's policy to files of its own: weights, and a card that says how it was trained."""
+
+    run_name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]  # A run's name or folder.
+    to: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
+    """Writes FILE.json and its file of weights; `stockade evaluate FILE.json` plays it."""
+    last: bool = False  # Take the last checkpoint instead of the best.
+    runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs")  # Folder of all runs.
+
+    def run(self) -> int:
+        from stockade.learn.checkpoint import Checkpoint, CheckpointFolder, save
+
+        to = self.to.with_suffix("") if self.to.suffix == ".json" else self.to
+        check_writable(to.with_name(f"{to.name}.json"), "FILE")
+        folder = find_run(self.run_name, self.runs, kind=None)
+        if kind_of(folder) == "search":
+            raise InputError(f"{folder} is a search, whose policies are files already, in {folder / 'policies'}; "
+                             f"to play the best: stockade evaluate {folder}")  # fmt: skip
+        checkpoints = CheckpointFolder(folder / "checkpoints")
+        saved = checkpoints.load_last() if self.last else checkpoints.load_best()
+        rest = saved.rest
+        trained = {"settings": jsonlib.loads((folder / "config.json").read_text())}
+        trained |= {name: rest[name] for name in ("episodes", "steps", "seconds")}
+        card = {name: rest[name] for name in ("obs", "architecture")} | {"trained": trained, "score": rest["best"]}
+        card["context_rules"] = rest.get("context_rules", rest.get("told_rules", False))
+        weights = {name: array for name, array in saved.arrays.items() if name.startswith("policy.")}
+        save(to, Checkpoint(weights, card))
+        print(f"{to}.json: the policy of {folder} after {plural(rest['episodes'], 'episode')}")
+        return 0
+
+
 @dataclass(frozen=True)
 class RunsConfig:
     """List runs and searches, best first. With two or more names, compare them."""
 
     names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="NAMES", help_behavior_hint="")] = ()
     """Only runs whose name is, or else contains, one of these."""
-    runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs")
-    """Folder of all runs."""
-    json: JsonFile = None
-    """Write the list to this file too; - is standard output."""
+    runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs")  # Folder of all runs.
+    json: JsonFile = None  # Write the list to this file too; - is standard output.
 
     def run(self) -> int:
-        """Print one line per run; exit code 1 if there is none."""
         check_runs(self.runs)
         with json_output(self.json) as write:
             summaries = []
@@ -163,8 +178,8 @@ class RunsConfig:
                     print(f"skipped {error}", file=sys.stderr)
             trained = [s for s in summaries if isinstance(s, RunSummary)]
             searched = [s for s in summaries if isinstance(s, SearchSummary)]
-            trained.sort(key=lambda r: -r.last if not math.isnan(r.last) else math.inf)
-            searched.sort(key=lambda s: -s.value if not math.isnan(s.value) else math.inf)
+            trained.sort(key=lambda r: math.inf if math.isnan(r.last) else -r.last)
+            searched.sort(key=lambda s: math.inf if math.isnan(s.value) else -s.value)
             write([asdict(summary) for summary in (*trained, *searched)])
             if not summaries:
                 print(f"there are no runs in {self.runs}")
@@ -191,17 +206,14 @@ class RunsConfig:
 
 
 def _tables(trained: list[RunSummary], searched: list[SearchSummary]) -> list[str]:
-    parts = []
+    parts, head = [], ["status", "red", "rules", "obs", "seed", "episodes"]
     if trained:
-        head = ["run", "status", "red", "rules", "obs", "seed", "episodes", "last 1000", "best", "ep/s"]
-        rows = [[r.name, r.status, r.red, r.rules, r.obs, str(r.seed), r.progress, fixed(r.last), fixed(r.best),
-                 f"{r.episodes / r.seconds:.0f}" if r.seconds else ""] for r in trained]  # fmt: skip
-        parts.append(str(Table(head, rows)))
+        rows = [[*r.facts(), fixed(r.last), fixed(r.best), f"{r.episodes / r.seconds:.0f}" if r.seconds else ""]
+                for r in trained]  # fmt: skip
+        parts.append(str(Table(["run", *head, "last 1000", "best", "ep/s"], rows)))
     if searched:
-        head = ["search", "status", "red", "rules", "obs", "seed", "episodes", "orders", "value", "best order"]
-        rows = [[s.name, s.status, s.red, s.rules, s.obs, str(s.seed), s.progress, str(s.orders), fixed(s.value),
-                 s.best or "none yet"] for s in searched]  # fmt: skip
-        parts.append(str(Table(head, rows)))
+        rows = [[*s.facts(), str(s.orders), fixed(s.value), s.best or "none yet"] for s in searched]
+        parts.append(str(Table(["search", *head, "orders", "value", "best order"], rows)))
     failures = [f"{s.name} failed: {s.failure}" for s in (*trained, *searched) if s.failure]
     return [*parts, "\n".join(failures)] if failures else parts
 
@@ -239,24 +251,15 @@ def _curve_table(curves: dict[str, list[dict[str, float]]]) -> str:
 
 
 def _difference_table(folders: Sequence[Path], curves: dict[str, list[dict[str, float]]]) -> str:
-    samples = [_last_returns(folder) for folder in folders]
-    rows = []
-    for folder, sample in zip(folders, samples, strict=True):
-        own, minus = _mean(sample), ""
+    rows, first = [], mean_interval(_last_returns(folders[0]))
+    for folder in folders:
+        own, minus = mean_interval(_last_returns(folder)), ""
         if folder != folders[0]:
-            means, halves = zip(_mean(samples[0]), own, strict=True)
-            minus = interval(means[1] - means[0], math.hypot(*halves))
+            minus = interval(own[0] - first[0], math.hypot(first[1], own[1]))
         validations = [row["validation"] for row in curves[folder.name] if not math.isnan(row["validation"])]
         rows.append([folder.name, interval(*own), minus, fixed(validations[-1]) if validations else ""])
     table = Table(["run", f"last {WINDOW} episodes", f"minus {folders[0].name}", "validation"], rows, "At the end")
     return f"{table}\n± is a 95% interval over episodes; another seed of training can differ by more."
-
-
-def _mean(sample: np.ndarray) -> tuple[float, float]:
-    """Mean and half width of its 95% interval."""
-    if len(sample) < 2:
-        return math.nan, math.nan
-    return float(sample.mean()), 1.96 * float(sample.std(ddof=1)) / math.sqrt(len(sample))
 
 
 def _last_returns(folder: Path) -> np.ndarray:

@@ -6,6 +6,7 @@ loop: learner.iterate -> metrics -> checkpoint when due, or when a signal asks t
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
@@ -30,7 +31,7 @@ from stockade.learn.checkpoint import Checkpoint, CheckpointFolder
 from stockade.learn.config import TrainConfig
 from stockade.learn.evaluate import play
 from stockade.learn.files import find_run, new_run_folder, run_session, write_durably
-from stockade.learn.metrics import COLUMNS, WINDOW, Events, MetricsFile, episode_columns, read_columns
+from stockade.learn.metrics import COLUMNS, WINDOW, MetricsFile, episode_columns, read_columns
 from stockade.learn.mixture import Cell, make_mixture, read_cells, share_out
 from stockade.learn.policy import Policy
 from stockade.learn.ppo import PPO, AnyVectorEnv, Iteration
@@ -50,13 +51,11 @@ class TrainingDiverged(InputError):
 
 
 class StopSignals:
-    """Ctrl-C and SIGTERM ask to stop at the next good moment; a second one ends the process at once.
+    """Ctrl-C and SIGTERM ask to stop at the next good moment: `received` is then the signal's number. A second one ends
+    the process at once.
 
     In a notebook a second interrupt raises KeyboardInterrupt instead: the kernel must survive. Outside the main thread,
     where Python allows no handlers, signals keep their meaning.
-
-    Attributes:
-        received: the signal's number, or None.
     """
 
     def __init__(self) -> None:
@@ -64,14 +63,12 @@ class StopSignals:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopSignals:
-        """Take the signals over."""
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._receive)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Give them back."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -85,7 +82,6 @@ class StopSignals:
 
 
 def make_learner(config: TrainConfig) -> PPO:
-    """Environments and PPO of a run."""
     cells = cells_of(config)
     envs: list[AnyVectorEnv]
     if config.backend == "native":
@@ -95,9 +91,9 @@ def make_learner(config: TrainConfig) -> PPO:
     else:
         envs = [stockade.make_vec(config.n_envs, config.backend, **vars(cells[0].world))]
     actions = np.flatnonzero(ACTION_MASK).tolist() if config.action_mask else None
-    limit = config.ppo.time_limit
     sees_the_clock = config.obs == "memory"
-    return PPO(envs, config.ppo, config.seed, actions, limit == "terminal" or (limit == "auto" and sees_the_clock))
+    horizon_is_end = config.ppo.time_limit == "terminal" or (config.ppo.time_limit == "auto" and sees_the_clock)
+    return PPO(envs, config.ppo, config.seed, actions, horizon_is_end)
 
 
 def cells_of(config: TrainConfig) -> list[Cell]:
@@ -127,11 +123,9 @@ def check_memory(config: TrainConfig) -> None:
 
 
 def train(config: TrainConfig, *, progress: bool = True) -> TrainResult:
-    """Start a run or continue one, until its end or a signal.
+    """Start a run, or continue `config.resume` with its own settings, until its end or a signal.
 
-    Args:
-        config: settings; with `resume`, those of that run are used.
-        progress: show a bar on a terminal or in a notebook, elsewhere a line at each checkpoint.
+    Progress is a bar on a terminal or in a notebook, elsewhere a line at each checkpoint.
     """
     if config.resume is None:
         check_memory(config)
@@ -185,37 +179,32 @@ class _Session:
     def play(self) -> int | None:
         """Train; the signal that ended it, if one did."""
         learner, total = self.learner, self.config.total_episodes
-        metrics = MetricsFile(self.run / "metrics.csv", learner.iteration)
-        events = Events(self.run / "tensorboard" if self.config.tensorboard else None, learner.episodes)
+        events = self.run / "tensorboard" if self.config.tensorboard else None
+        metrics = MetricsFile(self.run / "metrics.csv", learner.iteration, events, learner.episodes)
         bar = progress_bar(
             self.progress, total=total, initial=min(learner.episodes, total), unit="ep", desc=self.run.name
         )
-        try:
-            with StopSignals() as stop:
-                while learner.episodes < total and stop.received is None:
-                    done = learner.episodes
-                    row = self._row(learner.iterate(min(1.0, done / total)))
-                    every = self.config.checkpoint_episodes
-                    due = learner.episodes // every > done // every or learner.episodes >= total
-                    if due and self.config.validation_episodes:
-                        row["validation"] = self._validate()
-                    metrics.write(row)
-                    events.write(row)
-                    bar.update(min(learner.episodes, total) - bar.n)
-                    bar.set_postfix_str(f"return {row['return_window']:.2f}, entropy {row['entropy']:.2f}", False)
-                    if due:
-                        self._save(row["validation"] if self.config.validation_episodes else self._recent())
-                        if bar.disable:  # no terminal: a line now and then
-                            rate = learner.episodes / self.seconds
-                            share = 100 * min(1.0, learner.episodes / total)
-                            self._say(f"{plural(learner.episodes, 'episode')} ({share:.0f}%), {rate:.0f} per second, "
-                                      f"return {row['return_window']:.2f}, entropy {row['entropy']:.2f}")  # fmt: skip
-                if not self.is_saved:
-                    self._save(LOWEST)  # never the best: a run that was not interrupted would not have judged it here
-        finally:
-            bar.close()
-            metrics.close()
-            events.close()
+        with contextlib.closing(metrics), bar, StopSignals() as stop:
+            while learner.episodes < total and stop.received is None:
+                done = learner.episodes
+                row = self._row(learner.iterate(min(1.0, done / total)))
+                every = self.config.checkpoint_episodes
+                due = learner.episodes // every > done // every or learner.episodes >= total
+                if due and self.config.validation_episodes:
+                    row["validation"] = self._validate()
+                metrics.write(row)
+                bar.update(min(learner.episodes, total) - bar.n)
+                shown = f"return {row['return_window']:.2f}, entropy {row['entropy']:.2f}"
+                bar.set_postfix_str(shown, False)
+                if due:
+                    self._save(row["validation"] if self.config.validation_episodes else self._recent())
+                    if bar.disable:  # no terminal: a line now and then
+                        rate, share = learner.episodes / self.seconds, 100 * min(1.0, learner.episodes / total)
+                        self._say(
+                            f"{plural(learner.episodes, 'episode')} ({share:.0f}%), {rate:.0f} per second, {shown}"
+                        )
+            if not self.is_saved:
+                self._save(LOWEST)  # never the best: a run that was not interrupted would not have judged it here
         self._summary()
         return stop.received
 
@@ -244,7 +233,6 @@ class _Session:
         return float(np.mean(self.window)) if len(self.window) == WINDOW else LOWEST
 
     def _validate(self) -> float:
-        """How good it is on the validation seeds."""
         score = validate(self.learner.policy, cells_of(self.config), self.config.validation_episodes)
         self._say(f"after {plural(self.learner.episodes, 'episode')}: validation {score:.2f}")
         return score
@@ -291,7 +279,6 @@ def _new_run(config: TrainConfig) -> Path:
 
 
 def read_config(run: Path) -> TrainConfig:
-    """Settings of a run."""
     try:
         content = json.loads((run / "config.json").read_text())
         del content["stockade"]

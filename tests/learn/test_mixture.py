@@ -14,9 +14,8 @@ from stockade.cage2.config import WorldConfig
 from stockade.cli import main
 from stockade.errors import InputError
 from stockade.learn import load
-from stockade.learn.config import PPOConfig, TrainConfig
+from stockade.learn.config import CHAMPION, PPOConfig, TrainConfig
 from stockade.learn.mixture import Cell, make_mixture, read_cells, read_weights, share_out
-from stockade.learn.presets import CHAMPION, defaults_of
 from stockade.learn.train import cells_of, make_learner, train
 
 MIXED = TrainConfig(
@@ -149,11 +148,11 @@ def test_validation_chooses_the_best_and_export_plays_it_anywhere(
 
 
 def test_flags_change_single_settings_of_a_preset() -> None:
-    assert defaults_of(["--seed", "1", "--preset", "champion"]) is CHAMPION
-    assert defaults_of(["--preset=champion"]) is CHAMPION
-    assert defaults_of(["--seed", "1"]) == TrainConfig()
+    assert TrainConfig.defaults_of(["--seed", "1", "--preset", "champion"]) is CHAMPION
+    assert TrainConfig.defaults_of(["--preset=champion"]) is CHAMPION
+    assert TrainConfig.defaults_of(["--seed", "1"]) == TrainConfig()
     with pytest.raises(InputError, match="champion"):
-        defaults_of(["--preset", "winner"])
+        TrainConfig.defaults_of(["--preset", "winner"])
     cells = {(c.world.red, c.world.horizon, c.world.rules) for c in cells_of(CHAMPION)}
     assert len(cells) == 9
 

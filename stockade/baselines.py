@@ -1,17 +1,81 @@
-"""Simple policies for many worlds at once: observations (n, 52 or more) -> actions (n,).
+"""Defenders that learn nothing, to compare with; and what every policy of the package offers.
 
-They only use the first 52 bits, so they also play with `obs="memory"`.
+observations (n, 52 or more) -> actions (n,). Baselines use the first 52 bits only, so they also play `obs="memory"`.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from stockade.baselines.defender import Defender
 from stockade.cage2.actions import ANALYSE, MONITOR, N_ACTIONS, REMOVE, RESTORE, SLEEP
 from stockade.cage2.scenario import FOOTHOLD, HOST_COST, N_HOSTS, SERVICE_DOWN_COST, SERVICE_HOST
 from stockade.cage2.state import OBS_SIZE
 from stockade.errors import InputError
+
+
+class Defender:
+    """A policy by name: a baseline or a trained agent.
+
+    Attributes:
+        obs: observation that it expects: `bits` (52 values) or `memory` (160); `make_vec(n, obs=agent.obs)` gives it.
+        greedy: `act` takes the likeliest action instead of a sampled one.
+        card: what was saved beside the weights.
+        generator: source of chance where none is given; set `np.random.default_rng(seed)` to repeat a result.
+    """
+
+    def __init__(self, name: str, obs: str, size: int, greedy: bool, card: dict[str, Any] | None = None) -> None:
+        """`size`: values of an observation."""
+        self.name, self.obs, self.greedy, self.card = name, obs, greedy, card or {}
+        self.generator = np.random.default_rng()
+        self._size = size
+
+    def act(self, observations: np.ndarray, generator: np.random.Generator | None = None) -> np.ndarray:
+        """Actions (n,) int64 for a batch (n, size); the generator, by default the agent's own, is for sampled ones."""
+        batch, single = self._batch(observations)
+        if single:
+            raise InputError(f"act takes a batch (n, {self._size}), not a single observation: use predict for one")
+        return self._choose(batch, None if self.greedy else generator or self.generator)
+
+    def predict(
+        self, observation: np.ndarray, state: Any = None, episode_start: Any = None, deterministic: bool = True
+    ) -> tuple[Any, None]:
+        """Actions in the manner of Stable-Baselines3; `state` and `episode_start` are ignored.
+
+        Returns:
+            An int64 for one observation (size,), (n,) int64 for a batch (n, size); and None.
+        """
+        batch, single = self._batch(observation)
+        actions = self._choose(batch, None if deterministic else self.generator)
+        return (actions[0] if single else actions), None
+
+    def probabilities(self, observation: np.ndarray) -> np.ndarray:
+        """Probability of each of the 145 actions: (145,) or (n, 145) float64; 0 for those it never takes."""
+        raise InputError(f"{self.name} is a baseline: it has no network, so no probabilities and no values")
+
+    def value(self, observation: np.ndarray) -> Any:
+        """Expected discounted return from here on, in units of the reward: a float, or (n,) float64."""
+        raise InputError(f"{self.name} is a baseline: it has no network, so no probabilities and no values")
+
+    def _choose(self, batch: np.ndarray, generator: np.random.Generator | None) -> np.ndarray:
+        """(n,) int64 for (n, size); without a generator the likeliest action."""
+        raise NotImplementedError
+
+    def _batch(self, observation: np.ndarray) -> tuple[np.ndarray, bool]:
+        """As (n, size), and whether it was a single one."""
+        array = np.asarray(observation)
+        if array.shape == (self._size,):
+            return array[None], True
+        if array.ndim != 2 or not self._fits(array.shape[1]):
+            raise InputError(
+                f"{self.name} expects observations of shape ({self._size},) or (n, {self._size}), not {array.shape}; "
+                f"make its environment with obs={self.obs!r}"
+            )
+        return array, False
+
+    def _fits(self, size: int) -> bool:
+        return size == self._size
 
 
 class Baseline(Defender):
@@ -22,7 +86,6 @@ class Baseline(Defender):
         self._function = BASELINES[name]
 
     def __repr__(self) -> str:
-        """`<baseline sleep: Nothing, ever.>`."""
         return f"<baseline {self.name}: {' '.join((self._function.__doc__ or '').split())}>"
 
     def _choose(self, batch: np.ndarray, generator: np.random.Generator | None) -> np.ndarray:
@@ -32,6 +95,7 @@ class Baseline(Defender):
         return size >= OBS_SIZE
 
 
+# ------------------------------------------------------------------------------------------------------------- policies
 def _active(bits: np.ndarray) -> np.ndarray:
     """(n, 13) bool: something happened there in the last step."""
     return bits[:, :, 0] == 1
