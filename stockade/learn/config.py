@@ -1,4 +1,4 @@
-"""The settings of training and evaluation: dataclasses that the command line is made of. Nothing here imports Torch."""
+"""The settings of training: dataclasses that the command line is made of, and presets. Nothing here imports Torch."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def play(
     player, generator = as_player(policy), np.random.default_rng([seed, 1])
     if not player.parallel:
         env = stockade.make(red, horizon, rules, chance, obs=player.obs, reward=reward, info=False)
-        return play_one_by_one(player, env, list(range(seed, seed + episodes)), generator)
+        return play_one_by_one(player, env, range(seed, seed + episodes), generator)
     with NativeVectorEnv(
         episodes, red, horizon, rules, chance, obs=player.obs, reward=reward, autoreset_mode="disabled", copy=False
     ) as envs:
@@ -138,10 +138,11 @@ def evaluate(
     config: EvaluateConfig, policy: Any = None, *, extras: Sequence[Extra] = (), progress: bool = True
 ) -> EvaluateResult:
     """Play the nine cells with a policy of any form (players.py), by default the one that `config.policy` names."""
-    if policy is None:
-        player = find_player(config.policy, config.runs, greedy=config.greedy, last=config.last, rules=config.rules)
-    else:
-        player = as_player(policy, None, config.greedy)
+    player = (
+        as_player(policy, None, config.greedy)
+        if policy is not None
+        else find_player(config.policy, config.runs, greedy=config.greedy, last=config.last, rules=config.rules)
+    )
     play_cell = _cell_player(config, player)
     order = [(red, horizon) for horizon in HORIZONS for red in REDS]  # the script's
     cells = {}
@@ -149,35 +150,25 @@ def evaluate(
         for red, horizon in order:
             cells[red, horizon] = CellResult.of(red, horizon, play_cell(red, horizon))
             bar.update()
-    sections = [extra(player, config) for extra in extras]
-    return EvaluateResult(
-        player.name, player.style, config, tuple(cells[cell] for cell in CELLS), tuple(filter(None, sections))
-    )
+    sections = tuple(filter(None, (extra(player, config) for extra in extras)))
+    return EvaluateResult(player.name, player.style, config, tuple(cells[cell] for cell in CELLS), sections)
 
 
 def _cell_player(config: EvaluateConfig, player: Player) -> Callable[[str, int], np.ndarray]:
     """(red, horizon) -> returns (episodes,)."""
 
-    def seed_of(red: str, horizon: int) -> int:
-        return config.seed + SEEDS_PER_CELL * CELLS.index((red, horizon))
-
-    if config.simulator == "cyborg":
+    def play_cell(red: str, horizon: int) -> np.ndarray:
+        first = config.seed + SEEDS_PER_CELL * CELLS.index((red, horizon))
+        if config.simulator == "stockade":
+            return play(player, red, horizon, config.episodes, first, config.rules, config.chance)
         from stockade.integrations.cyborg import CybORGEnv
 
-        def on_the_reference(red: str, horizon: int) -> np.ndarray:
-            try:
-                env: gymnasium.Env[np.ndarray, Any] = CybORGEnv(red, horizon, rules=config.rules)
-            except (ImportError, ValueError) as error:
-                raise InputError(f"--simulator cyborg: {error}") from error
-            if player.obs == "memory":
-                env = MemoryObservation(env, horizon)
-            first = seed_of(red, horizon)
-            seeds = list(range(first, first + config.episodes))
-            return play_one_by_one(player, env, seeds, np.random.default_rng([first, 1]))
+        try:
+            env: gymnasium.Env[np.ndarray, Any] = CybORGEnv(red, horizon, rules=config.rules)
+        except (ImportError, ValueError) as error:
+            raise InputError(f"--simulator cyborg: {error}") from error
+        env = MemoryObservation(env, horizon) if player.obs == "memory" else env
+        return play_one_by_one(player, env, range(first, first + config.episodes), np.random.default_rng([first, 1]))
 
-        return on_the_reference
-    if config.official_order:
-        return OfficialOrder(player, config).cell
-    return lambda red, horizon: play(
-        player, red, horizon, config.episodes, seed_of(red, horizon), config.rules, config.chance
-    )
+    official = config.official_order and config.simulator == "stockade"
+    return OfficialOrder(player, config).cell if official else play_cell

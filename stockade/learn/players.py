@@ -30,13 +30,7 @@ from stockade.cage2.config import OBSERVATIONS
 from stockade.cage2.history import MEMORY_SIZE
 from stockade.cage2.state import OBS_SIZE
 from stockade.errors import InputError, did_you_mean, missing_package
-from stockade.learn.agents import Agent, load
-
-_FORMS = "act(observations), get_action(observation, action_space) or predict(observations)"
-
-
-class PolicyError(InputError):
-    """A policy that failed or chose what is no action; the message names the policy."""
+from stockade.learn.agents import BUILTIN, Agent, load
 
 
 class Player:
@@ -51,10 +45,9 @@ class Player:
     def __init__(self, policy: Any, name: str, greedy: bool) -> None:
         self.policy, self.name, self.greedy = policy, name, greedy
         self.obs = getattr(policy, "obs", "bits")
-        self._n_arguments = _n_arguments(getattr(policy, self.method))
         self.style = ("greedy" if policy.greedy else "sampled") if isinstance(policy, Agent) else "its own choices"
         if self.obs not in OBSERVATIONS:
-            raise PolicyError(f"the policy {name} has obs={self.obs!r}; it must be one of {', '.join(OBSERVATIONS)}")
+            raise InputError(f"the policy {name} has obs={self.obs!r}; it must be one of {', '.join(OBSERVATIONS)}")
 
     def begin(self, n: int) -> None:
         if hasattr(self.policy, "reset"):
@@ -62,18 +55,18 @@ class Player:
                 self.policy.reset(n)
 
     def act(self, observations: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-        """(n,) int64 for (n, size) uint8; PolicyError if it failed, or gave something else than n actions."""
+        """(n,) int64 for (n, size) uint8; InputError if it failed, or gave something else than n actions."""
         if isinstance(self.policy, Defender):  # checks itself
             return self.policy.act(observations, generator)
         with self._blamed(method := self.method):
             actions = np.asarray(self._ask(observations.copy(), generator))  # a copy: it may keep or change it
         n = len(observations)
         if actions.shape != (n,) or not np.issubdtype(actions.dtype, np.integer):
-            raise PolicyError(f"{method}() of the policy {self.name} must give {n} whole numbers, shape ({n},); it "
+            raise InputError(f"{method}() of the policy {self.name} must give {n} whole numbers, shape ({n},); it "
                               f"gave {actions.dtype} of shape {actions.shape}")  # fmt: skip
         wrong = np.flatnonzero((actions < 0) | (actions >= N_ACTIONS))
         if len(wrong):
-            raise PolicyError(f"{method}() of the policy {self.name} chose action {actions[wrong[0]]} in episode "
+            raise InputError(f"{method}() of the policy {self.name} chose action {actions[wrong[0]]} in episode "
                               f"{wrong[0]}; actions are 0 to {N_ACTIONS - 1}")  # fmt: skip
         return actions.astype(np.int64)
 
@@ -86,7 +79,7 @@ class Player:
         """The episodes are over."""
 
     def _ask(self, observations: np.ndarray, generator: np.random.Generator) -> Any:
-        return self.policy.act(*(observations, generator)[: self._n_arguments])
+        return self.policy.act(*(observations, generator)[: _n_arguments(self.policy.act)])
 
     @contextmanager
     def _blamed(self, method: str) -> Iterator[None]:
@@ -95,7 +88,7 @@ class Player:
             yield
         except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1]
-            raise PolicyError(f"{method}() of the policy {self.name} failed: {type(error).__name__}: {error} "
+            raise InputError(f"{method}() of the policy {self.name} failed: {type(error).__name__}: {error} "
                               f"({where.filename}, line {where.lineno})") from error  # fmt: skip
 
 
@@ -129,14 +122,13 @@ class SB3Player(Player):
         if not hasattr(policy, "obs") and shape is not None:
             sizes = {(OBS_SIZE,): "bits", (MEMORY_SIZE,): "memory"}
             if shape not in sizes:
-                raise PolicyError(f"the model {name} was trained on observations of shape {shape}; the world gives "
+                raise InputError(f"the model {name} was trained on observations of shape {shape}; the world gives "
                                   f"({OBS_SIZE},) with obs='bits' and ({MEMORY_SIZE},) with obs='memory'")  # fmt: skip
             self.obs = sizes[shape]
         self._state: Any = None
         self._start = np.zeros(0, np.bool_)
 
     def begin(self, n: int) -> None:
-        """Forget the state of recurrent models."""
         self._state, self._start = None, np.ones(n, np.bool_)
 
     def _ask(self, observations: np.ndarray, generator: np.random.Generator) -> Any:
@@ -154,24 +146,22 @@ def as_player(policy: Any, name: str | None = None, greedy: bool = True) -> Play
     name = str(name or getattr(policy, "name", None) or getattr(policy, "__name__", type(policy).__name__))
     if isinstance(policy, type):
         policy = _called(policy, name)
-    if hasattr(policy, "act"):
-        return Player(policy, name, greedy)
-    if hasattr(policy, "get_action"):
-        return ChallengePlayer(policy, name, greedy)
-    if hasattr(policy, "predict"):
-        return SB3Player(policy, name, greedy)
-    raise InputError(f"{name} is no policy: it needs a method {_FORMS}")
+    for form in (Player, ChallengePlayer, SB3Player):
+        if hasattr(policy, form.method):
+            return form(policy, name, greedy)
+    raise InputError(f"{name} is no policy: it needs a method act(observations), get_action(observation, action_space) "
+                     "or predict(observations)")  # fmt: skip
 
 
-def find_player(name: str | Path, runs: Path, *, greedy: bool, last: bool, rules: str) -> Player:
+def find_player(name: str, runs: Path, *, greedy: bool, last: bool, rules: str) -> Player:
     """By name: `module:attribute`, a saved model of Stable-Baselines3 (.zip), or whatever `load` knows."""
-    text = str(name)
-    module, colon, attribute = text.partition(":")
-    if text.endswith(".zip"):
-        return as_player(_load_sb3(Path(text)), text, greedy)
-    if colon and not text.startswith("builtin:") and not Path(text).exists():
-        return as_player(_imported(module, attribute), text, greedy)
-    return as_player(load(name, runs, greedy=greedy, last=last, rules=rules), text, greedy)
+    if name.endswith(".zip"):
+        policy = _load_sb3(Path(name))
+    elif ":" in name and not name.startswith(BUILTIN) and not Path(name).exists():
+        policy = _imported(*name.split(":", 1))
+    else:
+        policy = load(name, runs, greedy=greedy, last=last, rules=rules)
+    return as_player(policy, name, greedy)
 
 
 def _imported(module: str, attribute: str) -> Any:
