@@ -6,15 +6,20 @@ is imported when they are called, so that `import stockade` stays light.
 
 from __future__ import annotations
 
+import numbers
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from stockade.errors import InputError
+from stockade.errors import InputError, SettingError, did_you_mean
 
 if TYPE_CHECKING:
     from stockade.baselines import Defender
     from stockade.learn.results import EvaluateResult, TrainResult
     from stockade.workflow.search import SearchResult
+
+T = TypeVar("T")
 
 
 def load(
@@ -68,13 +73,12 @@ def train(
     """
     from stockade.learn.config import preset_named
     from stockade.learn.train import train
-    from stockade.settings import configure
 
     if resume is not None and set(settings) - {"runs"}:
         raise InputError(f"resume= continues a run with its own settings; leave out {', '.join(sorted(settings))}")
     if resume is not None:
         settings["resume"] = str(resume)
-    return train(configure(preset_named(preset), settings, "train", inner=["ppo"]), progress=progress)
+    return train(_configure(preset_named(preset), settings, "train", inner="ppo"), progress=progress)
 
 
 def evaluate(policy: Any, *, progress: bool = True, **settings: Any) -> EvaluateResult:
@@ -93,11 +97,10 @@ def evaluate(policy: Any, *, progress: bool = True, **settings: Any) -> Evaluate
         'bline'
     """
     from stockade.learn.evaluate import EvaluateConfig
-    from stockade.settings import configure
     from stockade.workflow.evaluation import evaluate
 
     by_name = isinstance(policy, str | Path)
-    config = configure(EvaluateConfig(str(policy) if by_name else ""), settings, "evaluate")
+    config = _configure(EvaluateConfig(str(policy) if by_name else ""), settings, "evaluate")
     return evaluate(config, None if by_name else policy, progress=progress)
 
 
@@ -113,10 +116,71 @@ def search(*, resume: str | Path | None = None, **settings: Any) -> SearchResult
         >>> result = stockade.search(red="bline", horizon=30, total_episodes=20_000)  # doctest: +SKIP
         >>> print(result.verdict)  # doctest: +SKIP
     """
-    from stockade.settings import configure
     from stockade.workflow.config import SearchConfig
     from stockade.workflow.search import search
 
     if resume is not None:
         settings["resume"] = str(resume)
-    return search(configure(SearchConfig(), settings, "search", inner=["first_version"]))
+    return search(_configure(SearchConfig(), settings, "search", inner="first_version"))
+
+
+# ------------------------------------------------------------------------------------------- settings from keywords
+def _configure(base: T, settings: dict[str, Any], function: str, inner: str = "") -> T:
+    """A copy of a frozen dataclass with some settings changed: its own, or those of the dataclass in its field `inner`.
+
+    InputError names an unknown setting, with the nearest known one, or a value of the wrong type.
+    """
+    own = {f.name for f in fields(base)}  # type: ignore[arg-type]
+    inner_names = {f.name for f in fields(getattr(base, inner))} - own if inner else set()
+    for name in settings:
+        if name not in own | inner_names:
+            known = sorted(own | inner_names)
+            near = did_you_mean(name, known) or f" It knows {', '.join(known)}."
+            raise InputError(f"{function}() has no setting {name!r}.{near}")
+    changes = _checked(base, {name: value for name, value in settings.items() if name in own})
+    if inner:
+        part = changes.get(inner, getattr(base, inner))
+        changes[inner] = replace(part, **_checked(part, {n: v for n, v in settings.items() if n in inner_names}))
+    return replace(base, **changes)  # type: ignore[type-var]
+
+
+def _checked(config: Any, settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a dataclass, of the types that it wants."""
+    hints = get_type_hints(type(config))
+    changes = {name: _as(hints[name], value) for name, value in settings.items()}
+    for name, value in changes.items():
+        if not _fits(value, hints[name]):
+            raise SettingError(name, value, f"is not possible: it must be {_described(hints[name])}")
+    return changes
+
+
+def _as(hint: Any, value: Any) -> Any:
+    """Text as a path and a list as a tuple, where that is what is wanted."""
+    if isinstance(value, str) and (hint is Path or Path in get_args(hint)) and not _fits(value, hint):
+        return Path(value)
+    return tuple(value) if isinstance(value, list) and get_origin(hint) is tuple else value
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return value in arguments
+    if origin in (Union, UnionType):
+        return any(_fits(value, one) for one in arguments)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_fits(item, arguments[0]) for item in value)
+    if hint in (int, float):
+        return isinstance(value, numbers.Integral if hint is int else numbers.Real) and not isinstance(value, bool)
+    return isinstance(value, hint)
+
+
+def _described(hint: Any) -> str:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return f"one of {', '.join(map(repr, arguments))}"
+    if origin in (Union, UnionType):
+        return " or ".join(map(_described, arguments))
+    if origin is tuple:
+        return f"a tuple of {_described(arguments[0])}"
+    names = {int: "a whole number", float: "a number", bool: "True or False", str: "text", type(None): "None"}
+    return names.get(hint, f"a {getattr(hint, '__name__', hint)}")

@@ -79,7 +79,7 @@ class Defender:
 
 
 class Baseline(Defender):
-    """A policy made of a function (bits (n, 13, 4), generator) -> actions (n,)."""
+    """A policy made of a function of `BASELINES`."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, "bits", OBS_SIZE, greedy=False)
@@ -89,23 +89,16 @@ class Baseline(Defender):
         return f"<baseline {self.name}: {' '.join((self._function.__doc__ or '').split())}>"
 
     def _choose(self, batch: np.ndarray, generator: np.random.Generator | None) -> np.ndarray:
-        return self._function(batch[:, :OBS_SIZE].reshape(-1, N_HOSTS, 4), generator or self.generator)
+        bits = batch[:, :OBS_SIZE].reshape(-1, N_HOSTS, 4) == 1
+        return self._function(bits[:, :, 0], bits[:, :, 3], generator or self.generator)
 
     def _fits(self, size: int) -> bool:
         return size >= OBS_SIZE
 
 
 # ------------------------------------------------------------------------------------------------------------- policies
-def _active(bits: np.ndarray) -> np.ndarray:
-    """(n, 13) bool: something happened there in the last step."""
-    return bits[:, :, 0] == 1
-
-
-def _compromised(bits: np.ndarray) -> np.ndarray:
-    """(n, 13) bool: blue believes red to be there, as a user or privileged."""
-    return bits[:, :, 3] == 1
-
-
+# Each gets (n, 13) bool, twice: where something happened in the last step, and where blue believes red to be, as a user
+# or privileged.
 def _on(kind: int, hosts: np.ndarray) -> np.ndarray:
     """Numbers of the actions of a kind on hosts."""
     return 2 + kind * N_HOSTS + hosts
@@ -117,29 +110,28 @@ def _pick(candidates: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     return np.where(candidates.any(axis=1), order.argmax(axis=1), -1)
 
 
-def sleep(bits: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+def sleep(active: np.ndarray, compromised: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """Nothing, ever."""
-    return np.full(len(bits), SLEEP)
+    return np.full(len(active), SLEEP)
 
 
-def random(bits: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+def random(active: np.ndarray, compromised: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """Any of the 145 actions."""
-    return generator.integers(N_ACTIONS, size=len(bits))
+    return generator.integers(N_ACTIONS, size=len(active))
 
 
-def react_remove(bits: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+def react_remove(active: np.ndarray, compromised: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """Remove on a host where something happened or that seems compromised; else Monitor."""
-    host = _pick(_active(bits) | _compromised(bits), generator)
+    host = _pick(active | compromised, generator)
     return np.where(host >= 0, _on(REMOVE, host), MONITOR)
 
 
-def react_restore(bits: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+def react_restore(active: np.ndarray, compromised: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """Restore a host that seems compromised; else Monitor (7 of 10) or Analyse any host.
 
     The policy of that name whose returns on the reference simulator are recorded in tests/data.
     """
-    n = len(bits)
-    host = _pick(_compromised(bits), generator)
+    n, host = len(active), _pick(compromised, generator)
     idle = np.where(generator.random(n) < 0.7, MONITOR, _on(ANALYSE, generator.integers(N_HOSTS, size=n)))
     return np.where(host >= 0, _on(RESTORE, host), idle)
 
@@ -147,13 +139,13 @@ def react_restore(bits: np.ndarray, generator: np.random.Generator) -> np.ndarra
 _WORTH = HOST_COST + SERVICE_DOWN_COST * (np.arange(N_HOSTS) == SERVICE_HOST)
 
 
-def greedy(bits: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+def greedy(active: np.ndarray, compromised: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """Restore the most valuable host that seems compromised, but never red's foothold, which survives; else Analyse
     where something happened; else Monitor."""
-    worth = np.where(_compromised(bits), _WORTH, -1)
+    worth = np.where(compromised, _WORTH, -1)
     worth[:, FOOTHOLD] = -1
-    active = _pick(_active(bits), generator)
-    idle = np.where(active >= 0, _on(ANALYSE, active), MONITOR)
+    host = _pick(active, generator)
+    idle = np.where(host >= 0, _on(ANALYSE, host), MONITOR)
     return np.where(worth.max(axis=1) >= 0, _on(RESTORE, worth.argmax(axis=1)), idle)
 
 

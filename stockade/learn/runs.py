@@ -10,9 +10,9 @@ import json as jsonlib
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import tyro
@@ -27,47 +27,8 @@ from stockade.text import Table, fixed, interval, plural, sparkline
 
 #: Settings of which the returns of two runs depend directly: they do not compare if one differs.
 WORLD = ("red", "horizon", "horizons", "rules", "reward")
-Status = Literal["running", "finished", "interrupted", "failed"]
 #: Episode counts at which curves are shown.
 POINTS = 8
-
-
-@dataclass(frozen=True)
-class Summary:
-    """A training run or a search: `interrupted` ones continue with --resume; `failed` ones ended with `failure`."""
-
-    name: str
-    status: Status
-    failure: str | None
-    red: str
-    rules: str
-    obs: str
-    seed: int
-    total_episodes: int
-    episodes: int
-
-    def facts(self) -> list[str]:
-        """The columns that runs and searches share, with how many episodes are missing if it is not finished."""
-        progress = f"{self.episodes:,}" + ("" if self.status == "finished" else f" of {self.total_episodes:,}")
-        return [self.name, self.status, self.red, self.rules, self.obs, str(self.seed), progress]
-
-
-@dataclass(frozen=True)
-class RunSummary(Summary):
-    """A training run."""
-
-    last: float  #: mean return of its last 1000 episodes; NaN before the first
-    best: float  #: the highest such mean at any time
-    seconds: float
-
-
-@dataclass(frozen=True)
-class SearchSummary(Summary):
-    """A search for the best repair order."""
-
-    orders: int  #: tried
-    best: str | None  #: the best of them, or several that are equal; None if none is yet
-    value: float  #: of the best
 
 
 # -------------------------------------------------------------------------------------------------------------- reading
@@ -79,50 +40,53 @@ def read_settings(folder: Path) -> dict[str, Any]:
     return flat
 
 
-def read_summary(folder: Path) -> RunSummary | SearchSummary:
-    """Of a run's or search's folder; InputError if a file in it is damaged."""
+def read_summary(folder: Path) -> dict[str, Any]:
+    """A run or a search as `--json` writes it; InputError if a file in its folder is damaged.
+
+    Its status is `running`, `finished`, `interrupted` (--resume continues it) or `failed`, with the error as `failure`.
+    """
     try:
         settings = read_settings(folder)
         facts = {name: settings[name] for name in ("red", "rules", "obs", "seed", "total_episodes")}
         if settings.get("command") == "search":
-            return _read_search(folder, facts)
-        rows = read_metrics(folder / "metrics.csv")
-        means = [row["return_window"] for row in rows if row["episodes"] >= WINDOW]
-        last = rows[-1] if rows else {"episodes": 0.0, "return_window": math.nan, "seconds": 0.0}
-        status, failure = _status(folder, last["episodes"] >= facts["total_episodes"])
-        return RunSummary(
-            folder.name, status, failure, **facts, episodes=int(last["episodes"]), last=last["return_window"],
-            best=max((m for m in means if not math.isnan(m)), default=math.nan), seconds=last["seconds"],
-        )  # fmt: skip
+            is_done, own = _read_search(folder)
+            facts["total_episodes"] = facts["total_episodes"] or own["episodes"]
+        else:
+            own = _read_run(folder)
+            is_done = own["episodes"] >= facts["total_episodes"]
+        status, failure = "finished" if is_done else "interrupted", None
+        if is_running(folder):
+            status = "running"
+        elif (folder / "failure.txt").exists():
+            status, failure = "failed", (folder / "failure.txt").read_text().strip()
+        return {"name": folder.name, "status": status, "failure": failure, **facts, **own}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{folder}: damaged, {type(error).__name__}: {error}") from error
 
 
-def _read_search(folder: Path, facts: dict[str, Any]) -> SearchSummary:
+def _read_run(folder: Path) -> dict[str, Any]:
+    """`last`: mean return of its last 1000 episodes, NaN before the first. `best`: the highest such mean ever."""
+    rows = read_metrics(folder / "metrics.csv")
+    means = [row["return_window"] for row in rows if row["episodes"] >= WINDOW and not math.isnan(row["return_window"])]
+    last = rows[-1] if rows else {"episodes": 0.0, "return_window": math.nan, "seconds": 0.0}
+    best = max(means, default=math.nan)
+    return {"episodes": int(last["episodes"]), "last": last["return_window"], "best": best, "seconds": last["seconds"]}
+
+
+def _read_search(folder: Path) -> tuple[bool, dict[str, Any]]:
+    """Whether it is done; `best`: the best order, or several that are equal, None if none is yet. `value`: of it."""
     path = folder / "summary.json"
     summary: dict[str, Any] = jsonlib.loads(path.read_text()) if path.exists() else {"best": None}
-    best: Any = summary["best"]
-    order, value = None, math.nan
+    best, value = summary["best"], math.nan
     if isinstance(best, list):
         values = {entry["order"]: entry["value"] for entry in summary["classes"]}
-        order, value = ", ".join(best), max((values[name] for name in best if name in values), default=math.nan)
+        best, value = ", ".join(best), max((values[name] for name in best if name in values), default=math.nan)
         done, number = sum(entry["episodes"] for entry in summary["classes"]), len(values)
     else:  # version 0.1.0, or nothing is finished yet
         if best is not None:
-            order, value = best["name"] or best["order"], best["mean"]
+            best, value = best["name"] or best["order"], best["mean"]
         done, number = summary.get("budget", {}).get("used", 0), len(summary.get("workflows", []))
-    status, failure = _status(folder, bool(summary.get("ended")))
-    facts["total_episodes"] = facts["total_episodes"] or done
-    return SearchSummary(folder.name, status, failure, **facts, episodes=done, orders=number, best=order, value=value)
-
-
-def _status(folder: Path, done: bool) -> tuple[Status, str | None]:
-    if is_running(folder):
-        return "running", None
-    path = folder / "failure.txt"
-    if path.exists():
-        return "failed", path.read_text().strip()
-    return "finished" if done else "interrupted", None
+    return bool(summary.get("ended")), {"episodes": done, "orders": number, "best": best, "value": value}
 
 
 # ------------------------------------------------------------------------------------------------------------- commands
@@ -176,17 +140,17 @@ class RunsConfig:
                     summaries.append(read_summary(folder))
                 except InputError as error:
                     print(f"skipped {error}", file=sys.stderr)
-            trained = [s for s in summaries if isinstance(s, RunSummary)]
-            searched = [s for s in summaries if isinstance(s, SearchSummary)]
-            trained.sort(key=lambda r: math.inf if math.isnan(r.last) else -r.last)
-            searched.sort(key=lambda s: math.inf if math.isnan(s.value) else -s.value)
-            write([asdict(summary) for summary in (*trained, *searched)])
+            trained = sorted((s for s in summaries if "last" in s), key=lambda s: np.nan_to_num(-s["last"], nan=np.inf))
+            searched = sorted(
+                (s for s in summaries if "value" in s), key=lambda s: np.nan_to_num(-s["value"], nan=np.inf)
+            )
+            write([*trained, *searched])
             if not summaries:
                 print(f"there are no runs in {self.runs}")
                 return 1
             print("\n\n".join(_tables(trained, searched)))
             if len(self.names) > 1 and len(summaries) > 1:
-                print("\n" + compare([self.runs / s.name for s in summaries]))
+                print("\n" + compare([self.runs / s["name"] for s in summaries]))
         return 0
 
     def _folders(self) -> list[Path]:
@@ -205,17 +169,23 @@ class RunsConfig:
         return list(found)
 
 
-def _tables(trained: list[RunSummary], searched: list[SearchSummary]) -> list[str]:
+def _row(s: dict[str, Any], *own: str) -> list[str]:
+    progress = f"{s['episodes']:,}" + ("" if s["status"] == "finished" else f" of {s['total_episodes']:,}")
+    return [*(str(s[name]) for name in ("name", "status", "red", "rules", "obs", "seed")), progress, *own]
+
+
+def _tables(trained: list[dict[str, Any]], searched: list[dict[str, Any]]) -> list[str]:
     parts, head = [], ["status", "red", "rules", "obs", "seed", "episodes"]
     if trained:
-        rows = [[*r.facts(), fixed(r.last), fixed(r.best), f"{r.episodes / r.seconds:.0f}" if r.seconds else ""]
-                for r in trained]  # fmt: skip
+        rates = (f"{s['episodes'] / s['seconds']:.0f}" if s["seconds"] else "" for s in trained)
+        rows = [_row(s, fixed(s["last"]), fixed(s["best"]), rate) for s, rate in zip(trained, rates, strict=True)]
         parts.append(str(Table(["run", *head, "last 1000", "best", "ep/s"], rows)))
     if searched:
-        rows = [[*s.facts(), str(s.orders), fixed(s.value), s.best or "none yet"] for s in searched]
+        rows = [_row(s, str(s["orders"]), fixed(s["value"]), s["best"] or "none yet") for s in searched]
         parts.append(str(Table(["search", *head, "orders", "value", "best order"], rows)))
-    failures = [f"{s.name} failed: {s.failure}" for s in (*trained, *searched) if s.failure]
-    return [*parts, "\n".join(failures)] if failures else parts
+    if failures := [f"{s['name']} failed: {s['failure']}" for s in (*trained, *searched) if s["failure"]]:
+        parts.append("\n".join(failures))
+    return parts
 
 
 # ----------------------------------------------------------------------------------------------------------- comparison

@@ -133,13 +133,9 @@ def train(config: TrainConfig, *, progress: bool = True) -> TrainResult:
     else:
         run = find_run(config.resume, config.runs)
         config = read_config(run)
-    with run_session(run), one_torch_thread():
-        learner = make_learner(config)
-        try:
-            session = _Session(config, run, learner, progress)
-            stopped = session.play()
-        finally:
-            learner.close()
+    with run_session(run), one_torch_thread(), contextlib.closing(make_learner(config)) as learner:
+        session = _Session(config, run, learner, progress)
+        stopped = session.play()
     return TrainResult(run, config, read_columns(run / "metrics.csv"), stopped, session.is_saved)
 
 
@@ -191,21 +187,27 @@ class _Session:
                 every = self.config.checkpoint_episodes
                 due = learner.episodes // every > done // every or learner.episodes >= total
                 if due and self.config.validation_episodes:
-                    row["validation"] = self._validate()
+                    row["validation"] = validate(learner.policy, cells_of(self.config), self.config.validation_episodes)
+                    self._say(f"after {plural(learner.episodes, 'episode')}: validation {row['validation']:.2f}")
                 metrics.write(row)
                 bar.update(min(learner.episodes, total) - bar.n)
                 shown = f"return {row['return_window']:.2f}, entropy {row['entropy']:.2f}"
                 bar.set_postfix_str(shown, False)
                 if due:
-                    self._save(row["validation"] if self.config.validation_episodes else self._recent())
+                    # before there are enough episodes to tell, it may not be the best
+                    recent = float(np.mean(self.window)) if len(self.window) == WINDOW else LOWEST
+                    self._save(row["validation"] if self.config.validation_episodes else recent)
                     if bar.disable:  # no terminal: a line now and then
-                        rate, share = learner.episodes / self.seconds, 100 * min(1.0, learner.episodes / total)
+                        rate, share = learner.episodes / self.seconds, min(1.0, learner.episodes / total)
                         self._say(
-                            f"{plural(learner.episodes, 'episode')} ({share:.0f}%), {rate:.0f} per second, {shown}"
+                            f"{plural(learner.episodes, 'episode')} ({share:.0%}), {rate:.0f} per second, {shown}"
                         )
             if not self.is_saved:
                 self._save(LOWEST)  # never the best: a run that was not interrupted would not have judged it here
-        self._summary()
+        if returns := list(self.window):
+            self._say(f"{self.run}: {plural(learner.episodes, 'episode')} in {duration(self.seconds)}; last "
+                      f"{len(returns)}: mean {np.mean(returns):.2f}, median {np.median(returns):.2f}, "
+                      f"5% quantile {np.quantile(returns, 0.05):.2f}")  # fmt: skip
         return stop.received
 
     def _say(self, line: str) -> None:
@@ -228,35 +230,17 @@ class _Session:
         }  # fmt: skip
         return {name: float(row[name]) for name in COLUMNS}
 
-    def _recent(self) -> float:
-        """How good the policy is by its last training episodes; before there are enough of them, it may not be best."""
-        return float(np.mean(self.window)) if len(self.window) == WINDOW else LOWEST
-
-    def _validate(self) -> float:
-        score = validate(self.learner.policy, cells_of(self.config), self.config.validation_episodes)
-        self._say(f"after {plural(self.learner.episodes, 'episode')}: validation {score:.2f}")
-        return score
-
     def _save(self, score: float) -> None:
         """Write a checkpoint, as the best too if no earlier one scored as high."""
         arrays, rest = self.learner.state()
-        mean = float(np.mean(self.window)) if self.window else LOWEST
-        is_best = score > self.best
-        best = score if is_best else self.best
+        mean, best = float(np.mean(self.window)) if self.window else LOWEST, max(score, self.best)
         rest |= {
             "best": best, "return": mean, "seconds": self.seconds, "obs": self.config.obs,
             "context_rules": has_rules_context(self.config), "reward_scale": self.config.ppo.reward_scale,
         }  # fmt: skip
         checkpoint = Checkpoint({**arrays, "window": np.array(self.window)}, rest)
-        if self.checkpoints.save(self.learner.iteration, checkpoint, is_best):
+        if self.checkpoints.save(self.learner.iteration, checkpoint, score > self.best):
             self._saved, self.best = self.learner.iteration, best
-
-    def _summary(self) -> None:
-        if self.window:
-            returns = np.array(self.window)
-            self._say(f"{self.run}: {plural(self.learner.episodes, 'episode')} in {duration(self.seconds)}; last "
-                      f"{len(returns)}: mean {returns.mean():.2f}, median {np.median(returns):.2f}, "
-                      f"5% quantile {np.quantile(returns, 0.05):.2f}")  # fmt: skip
 
 
 def validate(policy: Policy, cells: list[Cell], episodes: int) -> float:
@@ -269,7 +253,6 @@ def validate(policy: Policy, cells: list[Cell], episodes: int) -> float:
     return score
 
 
-# ---------------------------------------------------------------------------------------------------------- run folders
 def _new_run(config: TrainConfig) -> Path:
     reds = dict.fromkeys(cell.world.red for cell in cells_of(config))  # checked, and the reference's names shortened
     run = new_run_folder(config.runs, config.name, f"{config.preset or '-'.join(reds)}-{config.obs}-seed{config.seed}")
