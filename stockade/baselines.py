@@ -3,8 +3,6 @@
 observations (n, 52 or more) -> actions (n,). Baselines use the first 52 bits only, so they also play `obs="memory"`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

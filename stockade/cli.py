@@ -1,8 +1,6 @@
 """The command `stockade`. Each command is a dataclass in the package that does the work: its fields are the flags, its
 `run()` gives the exit code. Here they are only listed, parsed and run."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import io

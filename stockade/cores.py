@@ -1,7 +1,5 @@
 """How many cores there are to use: what every layer that starts threads or processes asks."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Where Gymnasium documents an error for the same mistake, ours is a subclass of i
 `gymnasium.error.ClosedEnvironmentError`, `AlreadyPendingCallError` and `NoAsyncCallError` are used as they are.
 """
 
-from __future__ import annotations
-
 import difflib
 import multiprocessing
 from collections.abc import Iterable

@@ -5,8 +5,6 @@ with json_output(self.json) as write:   # refused here, before any work, if the 
     write(content)
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

@@ -1,7 +1,5 @@
 """`make` and `make_vec`: the one way to environments, whatever runs them; and their registration with Gymnasium."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any, Literal, Unpack, overload
 

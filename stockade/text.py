@@ -5,8 +5,6 @@
 Non-finite numbers are shown as `n/a`.
 """
 
-from __future__ import annotations
-
 import html
 import itertools
 import math

@@ -8,14 +8,12 @@ The reference draws from Python's global `random`. Here each environment keeps a
 length of a call, so that several of them in one process neither disturb each other nor anybody else.
 """
 
-from __future__ import annotations
-
 import importlib
 import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
@@ -67,30 +65,17 @@ _GLOBAL_RANDOM = threading.Lock()
 
 
 # --------------------------------------------------------------------------------------------- the installed simulator
-@dataclass(frozen=True)
-class Reference:
-    """What the adapter uses of an installed CybORG."""
-
-    simulator: Any  #: class CybORG
-    wrapper: Any  #: class ChallengeWrapper
-    agents: ModuleType  #: CybORG.Agents
-    scenario: Path  #: Scenario2.yaml
-    rules: str  #: see `detect_rules`
-
-
-def load_reference() -> Reference:
-    """Imports CybORG; ImportError if it, or something it needs, is not there, or it is another version."""
+def load_reference() -> ModuleType:
+    """The package CybORG; ImportError if it, or something it needs, is not there, or it is another version."""
     try:
         package = importlib.import_module("CybORG")
         found = getattr(package, "CYBORG_VERSION", "of no version")
-        if found != VERSION or package.__file__ is None:
+        if found != VERSION:
             raise ImportError(f"it is CybORG {found}, not {VERSION}", name="CybORG")
-        agents = importlib.import_module("CybORG.Agents")
-        wrapper = importlib.import_module("CybORG.Agents.Wrappers").ChallengeWrapper
+        importlib.import_module("CybORG.Agents.Wrappers")
     except ImportError as error:
         raise ImportError(f"CybORG cannot be used: {error}. {HOW_TO_INSTALL}", name=error.name) from error
-    scenario = Path(package.__file__).parent / "Shared" / "Scenarios" / "Scenario2.yaml"
-    return Reference(package.CybORG, wrapper, agents, scenario, detect_rules())
+    return package
 
 
 def detect_rules() -> str:
@@ -154,23 +139,26 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
             raise ValueError(f"horizon must be at least 1, not {horizon}")
         if chance != "cyborg":
             raise ValueError(f"chance={chance!r} is unknown to the reference simulator, which has only 'cyborg'")
-        reference = load_reference()
-        if rules not in (None, reference.rules):
+        package, self.rules = load_reference(), detect_rules()
+        if rules not in (None, self.rules):
             raise ValueError(
-                f"asked for the rules {rules!r}, but the installed CybORG plays by {reference.rules!r}; check out one "
+                f"asked for the rules {rules!r}, but the installed CybORG plays by {self.rules!r}; check out one "
                 f"of the commits {COMMITS} of {REPOSITORY}"
             )
-        self.rules, self.horizon = reference.rules, horizon
+        self.horizon = horizon
         self.observation_space = gym.spaces.Box(0, 1, (OBS_SIZE,), np.uint8)
         self.action_space = gym.spaces.Discrete(N_ACTIONS)
+        known = importlib.import_module("CybORG.Agents")
         agents = {
-            "Red": _agent_class(reference.agents, red, RED_AGENTS, "red"),
-            "Green": _agent_class(reference.agents, green, GREEN_AGENTS, "green"),
+            "Red": _agent_class(known, red, RED_AGENTS, "red"),
+            "Green": _agent_class(known, green, GREEN_AGENTS, "green"),
         }
+        wrapper = importlib.import_module("CybORG.Agents.Wrappers").ChallengeWrapper
+        scenario = Path(package.__file__ or "").parent / "Shared" / "Scenarios" / "Scenario2.yaml"
         self.random_state = random.Random().getstate()
         with self._own_stream():
-            self.cyborg = reference.simulator(str(reference.scenario), "sim", agents=agents)
-            self._challenge = reference.wrapper(env=self.cyborg, agent_name="Blue")
+            self.cyborg = package.CybORG(str(scenario), "sim", agents=agents)
+            self._challenge = wrapper(env=self.cyborg, agent_name="Blue")
         names = tuple(str(action) for action in self._challenge.get_attr("possible_actions"))
         if names != ACTION_NAMES:
             raise RuntimeError(f"the installed CybORG offers other actions than CAGE Challenge 2: {names}")

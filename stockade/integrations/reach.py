@@ -1,8 +1,6 @@
 """Functions that vector environments `apply` to their environments for Stable-Baselines3, in worker processes too: so
 nothing heavy is imported here."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium

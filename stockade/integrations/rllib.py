@@ -4,8 +4,6 @@ RLlib asks the same function for one world (`gym_env_vectorize_mode` SYNC or ASY
 for a vector environment of `num_envs_per_env_runner` worlds (VECTOR_ENTRY_POINT: the compiled kernel steps them).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

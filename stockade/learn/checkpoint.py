@@ -6,8 +6,6 @@ load: JSON, its own checksum and version -> arrays, their checksum -> parsed; wh
 The JSON is the last to appear and names the file of arrays, so a checkpoint is there as a whole or not at all.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,12 +1,10 @@
 """The settings of training: dataclasses that the command line is made of, and presets. Nothing here imports Torch."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import tyro
 
@@ -120,11 +118,16 @@ class TrainConfig:
         return command(self)
 
     @classmethod
-    def defaults_of(cls, arguments: Sequence[str]) -> TrainConfig:
+    def defaults_of(cls, arguments: Sequence[str]) -> "TrainConfig":
         """What the flags of a command line change: the settings of its --preset, or the plain defaults."""
         parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
         parser.add_argument("--preset", nargs="?")
         return preset_named(parser.parse_known_args(list(arguments))[0].preset)
+
+    @property
+    def context_rules(self) -> bool:
+        """Whether the agent's context says which rules it plays by."""
+        return self.rules == "both" and self.tell_rules
 
     def to_json(self) -> dict[str, Any]:
         """What decides the result, for config.json."""
@@ -134,7 +137,7 @@ class TrainConfig:
         return content
 
     @classmethod
-    def from_json(cls, content: dict[str, Any]) -> TrainConfig:
+    def from_json(cls, content: dict[str, Any]) -> Self:
         """Back from config.json; that of version 0.1.0 too."""
         content = {RENAMED.get(name, name): value for name, value in content.items()}
         ppo = {**content["ppo"], "hidden": tuple(content["ppo"]["hidden"])}

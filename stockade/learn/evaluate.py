@@ -3,8 +3,6 @@
 policy -> nine cells: B_line, Meander, Sleep x 30, 50, 100 steps, 1000 episodes each -> means, intervals, tails, total
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +27,34 @@ from stockade.vector.native import NativeVectorEnv
 SEEDS_PER_CELL = 1_000_000
 #: What of a random stream is not the episode's: its state, its block of words, and the position in it.
 _STREAM = ("mt", "words", "next", "blocks")
+
+
+@dataclass(frozen=True)
+class EvaluateConfig:
+    """Play the challenge's protocol and print the result beside the published scores of the same rules."""
+
+    # A baseline (sleep, random, react-remove, react-restore, greedy), a shipped policy (champion), a run or a search
+    # (its name or folder), the file of a policy, my_module:MyPolicy, or model.zip of Stable-Baselines3.
+    policy: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY")]
+    episodes: Annotated[int, tyro.conf.arg(aliases=["--n-eval-episodes"])] = 1000  # Episodes of each cell.
+    rules: Literal["current", "leaderboard"] = "current"  # Rule set.
+    greedy: bool = True  # A trained policy plays its likeliest action; --no-greedy samples.
+    chance: Literal["fast", "cyborg"] = "fast"
+    """Where random numbers come from; with cyborg, seeds give the reference's episodes."""
+    seed: int = 153  # Cell k of B_line, Meander, Sleep x 30, 50, 100 has the seeds SEED + 1000000 k, and on from there.
+    official_order: bool = False
+    """Play one episode after the other on one random stream, as the challenge's script does; needs --chance cyborg."""
+    simulator: Literal["stockade", "cyborg"] = "stockade"
+    """Where to play: here, or on the reference simulator if it is installed (slow: 400 steps per second)."""
+    last: bool = False  # Use a run's last checkpoint instead of its best.
+    runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs")  # Folder of all runs.
+
+    def __post_init__(self) -> None:
+        require(self, ("episodes",), lambda v: v >= 1, AT_LEAST_1)
+        require(self, ("seed",), lambda v: v >= 0, "must be 0 or more")
+        check_runs(self.runs)
+        if self.official_order and self.chance != "cyborg":
+            raise InputError("--official-order needs --chance cyborg: the order matters to the reference's stream only")
 
 
 def play(
@@ -100,34 +126,6 @@ class OfficialOrder:
         env.reset()
         self._stream = {name: ledgers[name].copy() for name in _STREAM}
         return returns
-
-
-@dataclass(frozen=True)
-class EvaluateConfig:
-    """Play the challenge's protocol and print the result beside the published scores of the same rules."""
-
-    # A baseline (sleep, random, react-remove, react-restore, greedy), a shipped policy (champion), a run or a search
-    # (its name or folder), the file of a policy, my_module:MyPolicy, or model.zip of Stable-Baselines3.
-    policy: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY")]
-    episodes: Annotated[int, tyro.conf.arg(aliases=["--n-eval-episodes"])] = 1000  # Episodes of each cell.
-    rules: Literal["current", "leaderboard"] = "current"  # Rule set.
-    greedy: bool = True  # A trained policy plays its likeliest action; --no-greedy samples.
-    chance: Literal["fast", "cyborg"] = "fast"
-    """Where random numbers come from; with cyborg, seeds give the reference's episodes."""
-    seed: int = 153  # Cell k of B_line, Meander, Sleep x 30, 50, 100 has the seeds SEED + 1000000 k, and on from there.
-    official_order: bool = False
-    """Play one episode after the other on one random stream, as the challenge's script does; needs --chance cyborg."""
-    simulator: Literal["stockade", "cyborg"] = "stockade"
-    """Where to play: here, or on the reference simulator if it is installed (slow: 400 steps per second)."""
-    last: bool = False  # Use a run's last checkpoint instead of its best.
-    runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs")  # Folder of all runs.
-
-    def __post_init__(self) -> None:
-        require(self, ("episodes",), lambda v: v >= 1, AT_LEAST_1)
-        require(self, ("seed",), lambda v: v >= 0, "must be 0 or more")
-        check_runs(self.runs)
-        if self.official_order and self.chance != "cyborg":
-            raise InputError("--official-order needs --chance cyborg: the order matters to the reference's stream only")
 
 
 #: What else there is to say of a policy: asked after the nine cells; None if nothing.

@@ -3,8 +3,6 @@
 runs/NAME/  config.json  lock (held while a process works on it)  failure.txt (why the last session failed)  ...
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

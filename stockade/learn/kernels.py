@@ -4,8 +4,6 @@ Each reads its rows once and writes once, where a tensor library would go over t
 their sums run in a fixed order, so that a seed gives the same bits every time.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -3,8 +3,6 @@
 Each row: returns against B_line after 30, 50, 100 steps, then Meander, then Sleep; means of 1000 episodes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 REDS = ("bline", "meander", "sleep")

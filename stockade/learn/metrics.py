@@ -4,8 +4,6 @@ After a crash a run continues from its last checkpoint, and the lines that came 
 so that there is one line for each iteration, no more and no fewer.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 from collections import deque

@@ -5,8 +5,6 @@ TrainConfig -> cells (a world's settings, its weight) -> how many environments o
 The shares are of environments, so of steps: an agent sees as many steps of a cell as its weight says, in every update.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,10 +16,11 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from stockade.cage2.actions import N_ACTIONS
-from stockade.cage2.config import CHALLENGE_REWARD, RULES, RewardWeights, WorldConfig
+from stockade.cage2.config import RULES, WorldConfig
 from stockade.cage2.snapshot import Snapshot
 from stockade.cage2.state import WORLD
 from stockade.errors import InputError
+from stockade.learn.config import TrainConfig
 from stockade.vector.native import NativeVectorEnv
 
 
@@ -57,23 +56,24 @@ def rules_context(rules: str) -> tuple[int, ...]:
     return (int(rules == "leaderboard"),)
 
 
-def read_cells(
-    reds: str, horizons: str, rules: str, obs: str, context_rules: bool = False,
-    reward: RewardWeights = CHALLENGE_REWARD,
-) -> list[Cell]:  # fmt: skip
-    """All combinations, each with the product of its weights; `rules` may be `both`."""
-    steps = read_weights(horizons, "--horizons")
-    if not all(name.isdecimal() for name in steps):
-        raise InputError(f"--horizons {horizons}: take whole numbers of steps, for instance 30,50,100:2")
-    attackers = read_weights(reds, "--red-agent")
-    both = RULES if rules == "both" else (rules,)
-    return [
-        Cell(
-            WorldConfig(red, int(horizon), rule, obs=obs, reward=reward), red_weight * horizon_weight,
-            rules_context(rule) if context_rules else (),
-        )
-        for (red, red_weight), (horizon, horizon_weight), rule in product(attackers.items(), steps.items(), both)
-    ]  # fmt: skip
+def cells_of(config: TrainConfig) -> list[Cell]:
+    """The kinds of worlds that a run trains in: all combinations, each with the product of its weights.
+
+    Checked that its environments can be shared out among them.
+    """
+    attackers = read_weights(config.red, "--red-agent")
+    horizons = read_weights(config.horizons or str(config.horizon), "--horizons")
+    if not all(name.isdecimal() for name in horizons):
+        raise InputError(f"--horizons {config.horizons}: take whole numbers of steps, for instance 30,50,100:2")
+    cells = []
+    both = RULES if config.rules == "both" else (config.rules,)
+    for (red, weight), (horizon, factor), rules in product(attackers.items(), horizons.items(), both):
+        world = WorldConfig(red, int(horizon), rules, obs=config.obs, reward=config.reward)
+        cells.append(Cell(world, weight * factor, rules_context(rules) if config.context_rules else ()))
+    if config.backend != "native" and len(cells) > 1:
+        raise InputError(f"several attackers, horizons or rule sets need --backend native, not {config.backend}")
+    share_out(cells, config.n_envs // min(config.ppo.shards, config.n_envs))
+    return cells
 
 
 def share_out(cells: Sequence[Cell], n: int) -> list[int]:

@@ -9,8 +9,6 @@ name, object or class -> as_player -> begin(n) -> act(observations (n, size)) ->
 | Stable-Baselines3 | `predict(observations, state, episode_start, deterministic)` | n episodes at once |
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import json

@@ -7,12 +7,10 @@ out: for a chain of matrix products that is twenty lines, needs no graph, and re
 autograd.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -64,7 +62,7 @@ class Architecture:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Architecture:
+    def from_json(cls, content: dict[str, Any]) -> Self:
         lists = {name: tuple(content[name]) for name in ("actions", "hidden")}
         return cls(**{**content, **lists})
 
@@ -96,7 +94,7 @@ class Policy:
         self._workspace: Workspace | None = None
 
     @classmethod
-    def create(cls, architecture: Architecture, seed: int) -> Policy:
+    def create(cls, architecture: Architecture, seed: int) -> Self:
         """Random weights: orthogonal, small for the policy's head, so that all actions are about equally likely."""
         policy = cls(architecture)
         generator = torch.Generator().manual_seed(seed)

@@ -9,8 +9,6 @@ are shards; any other vector environment is one lane. Sums are always taken in t
 stream of chance, so results depend on the seed and the settings only, not on threads or timing.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import time

@@ -4,8 +4,6 @@
 runs/NAME/ config.json, metrics.csv or summary.json, lock, failure.txt -> a summary of each -> tables
 """
 
-from __future__ import annotations
-
 import json as jsonlib
 import math
 import sys

@@ -4,8 +4,6 @@ runs/NAME/  config.json  metrics.csv  tensorboard/  checkpoints/checkpoint-NNN, 
 loop: learner.iterate -> metrics -> checkpoint when due, or when a signal asks to stop
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json
@@ -18,7 +16,7 @@ import time
 from collections import deque
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -32,7 +30,7 @@ from stockade.learn.config import TrainConfig
 from stockade.learn.evaluate import play
 from stockade.learn.files import find_run, new_run_folder, run_session, write_durably
 from stockade.learn.metrics import COLUMNS, WINDOW, MetricsFile, episode_columns, read_columns
-from stockade.learn.mixture import Cell, make_mixture, read_cells, share_out
+from stockade.learn.mixture import Cell, cells_of, make_mixture
 from stockade.learn.policy import Policy
 from stockade.learn.ppo import PPO, AnyVectorEnv, Iteration
 from stockade.learn.results import TrainResult, in_notebook, progress_bar
@@ -62,7 +60,7 @@ class StopSignals:
         self.received: int | None = None
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> StopSignals:
+    def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._receive)
@@ -94,21 +92,6 @@ def make_learner(config: TrainConfig) -> PPO:
     sees_the_clock = config.obs == "memory"
     horizon_is_end = config.ppo.time_limit == "terminal" or (config.ppo.time_limit == "auto" and sees_the_clock)
     return PPO(envs, config.ppo, config.seed, actions, horizon_is_end)
-
-
-def cells_of(config: TrainConfig) -> list[Cell]:
-    """The kinds of worlds that a run trains in, checked that its environments can be shared out among them."""
-    horizons = config.horizons or str(config.horizon)
-    cells = read_cells(config.red, horizons, config.rules, config.obs, has_rules_context(config), config.reward)
-    if config.backend != "native" and len(cells) > 1:
-        raise InputError(f"several attackers, horizons or rule sets need --backend native, not {config.backend}")
-    share_out(cells, config.n_envs // min(config.ppo.shards, config.n_envs))
-    return cells
-
-
-def has_rules_context(config: TrainConfig) -> bool:
-    """Whether the agent's context says which rules it plays by."""
-    return config.rules == "both" and config.tell_rules
 
 
 def check_memory(config: TrainConfig) -> None:
@@ -236,7 +219,7 @@ class _Session:
         mean, best = float(np.mean(self.window)) if self.window else LOWEST, max(score, self.best)
         rest |= {
             "best": best, "return": mean, "seconds": self.seconds, "obs": self.config.obs,
-            "context_rules": has_rules_context(self.config), "reward_scale": self.config.ppo.reward_scale,
+            "context_rules": self.config.context_rules, "reward_scale": self.config.ppo.reward_scale,
         }  # fmt: skip
         checkpoint = Checkpoint({**arrays, "window": np.array(self.window)}, rest)
         if self.checkpoints.save(self.learner.iteration, checkpoint, score > self.best):

@@ -13,7 +13,7 @@ from stockade.learn.config import CHAMPION, TrainConfig
 from stockade.learn.evaluate import play
 from stockade.learn.files import SHIPPED
 from stockade.learn.leaderboard import PUBLISHED, REDS
-from stockade.learn.train import cells_of
+from stockade.learn.mixture import cells_of
 
 #: Seeds that nothing else uses.
 SEED = 1_300_000_000

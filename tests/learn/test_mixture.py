@@ -15,8 +15,8 @@ from stockade.cli import main
 from stockade.errors import InputError
 from stockade.learn import load
 from stockade.learn.config import CHAMPION, PPOConfig, TrainConfig
-from stockade.learn.mixture import Cell, make_mixture, read_cells, read_weights, share_out
-from stockade.learn.train import cells_of, make_learner, train
+from stockade.learn.mixture import Cell, cells_of, make_mixture, read_weights, share_out
+from stockade.learn.train import make_learner, train
 
 MIXED = TrainConfig(
     red="bline:2,meander,sleep", horizons="7,11:2", rules="both", n_envs=64, total_episodes=200,
@@ -43,7 +43,7 @@ def test_every_cell_gets_an_environment(weights: list[float], more: int) -> None
 
 
 def test_cells_are_all_combinations_with_the_product_of_their_weights() -> None:
-    cells = read_cells("B_lineAgent:9,sleep", "30,100:2", "both", "memory")
+    cells = cells_of(TrainConfig(red="B_lineAgent:9,sleep", horizons="30,100:2", rules="both"))
     found = {(c.world.red, c.world.horizon, c.world.rules): c.weight for c in cells}
     assert found == {
         (red, horizon, rules): red_weight * horizon_weight
@@ -63,7 +63,7 @@ def test_weights_that_cannot_be_read_are_named(text: str) -> None:
 
 
 def test_a_mixture_plays_the_same_episodes_as_its_parts_alone() -> None:
-    cells = read_cells("bline,meander", "5,9", "both", "memory", context_rules=True)
+    cells = cells_of(TrainConfig(red="bline,meander", horizons="5,9", rules="both"))
     mixed = make_mixture(cells, 24)
     counts = share_out(cells, 24)
     first = np.cumsum([0, *counts])
