@@ -30,7 +30,6 @@ def load(
     Args:
         name: a baseline (`sleep`, `random`, `react-remove`, `react-restore`, `greedy`), the shipped `champion`, a
             run's or search's name or folder, or the file of a policy. `builtin:NAME` is never a run.
-        runs: folder of all runs.
         greedy: `act` takes the likeliest action; otherwise it samples. For trained policies only.
         last: use a run's last checkpoint instead of its best.
         rules: rule set that it will play by: `champion` has one policy for each, others may get it as context.
@@ -63,7 +62,6 @@ def train(
     Args:
         preset: start from the settings of this name instead of the defaults; `champion` is the shipped policy's recipe.
         resume: continue this run, a name or folder, with its own settings; only `runs` may be given beside.
-        progress: show progress; False prints nothing.
         settings: fields of `stockade.learn.config.TrainConfig` and `PPOConfig`, for instance red="meander",
             horizon=50, total_episodes=20_000, obs="bits", reward=RewardWeights(service=2), learning_rate=1e-3.
 
@@ -88,9 +86,7 @@ def evaluate(policy: Any, *, progress: bool = True, **settings: Any) -> Evaluate
         policy: a name as for `load`, "my_module:MyPolicy", the path of a model saved by Stable-Baselines3 (.zip), or
             an object or class: one with `act(observations)`, one with the challenge's `get_action(observation,
             action_space)`, or one with `predict(observations)`; see docs/training.md, "Your own policy".
-        progress: show a progress bar.
-        settings: fields of `stockade.learn.evaluate.EvaluateConfig`: episodes=1000, rules="current", greedy=True,
-            chance="fast", seed=153, official_order=False, simulator="stockade", last=False, runs="runs".
+        settings: fields of `stockade.learn.evaluate.EvaluateConfig`, for instance episodes=100, greedy=False.
 
     Example:
         >>> stockade.evaluate("sleep", episodes=2, progress=False).cells[0].red

@@ -40,12 +40,6 @@ Examples:
 stockade COMMAND --help explains the flags of a command; stockade --version prints the version."""
 
 
-def overview() -> str:
-    """What `stockade` alone prints."""
-    lines = Table(["Command", ""], [[name, summary] for name, (_, summary) in COMMANDS.items()]).text()
-    return OVERVIEW.format(commands=lines)
-
-
 def parse(name: str, arguments: Sequence[str]) -> Any:
     """Make a command of its flags; SystemExit means that tyro has given help, or said what is wrong with a flag."""
     module, _, name_there = COMMANDS[name][0].partition(":")
@@ -70,7 +64,8 @@ def parse(name: str, arguments: Sequence[str]) -> Any:
 def run(arguments: Sequence[str]) -> int:
     name = arguments[0] if arguments else "--help"
     if name in ("-h", "--help", "--version"):
-        print(overview() if name != "--version" else f"stockade {stockade.__version__}")
+        commands = Table(["Command", ""], [[name, summary] for name, (_, summary) in COMMANDS.items()])
+        print(OVERVIEW.format(commands=commands) if name != "--version" else f"stockade {stockade.__version__}")
         return 0
     if name not in COMMANDS:
         raise InputError(f"there is no command {name!r}.{did_you_mean(name, COMMANDS)} Commands: {', '.join(COMMANDS)}")

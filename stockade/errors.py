@@ -65,10 +65,8 @@ class VectorError(Exception):
 
 
 class WorkerError(VectorError, RuntimeError):
-    """Something happened to a worker process: its number is `worker`, the environments that live in it are `env_ids`.
-
-    After a death, `exitcode` is that of `multiprocessing.Process`, so minus the signal's number after a signal.
-    """
+    """Something happened to a worker process: its number is `worker`, the environments that live in it are `env_ids`;
+    after a death `exitcode` is that of `multiprocessing.Process`, so minus the signal's number after a signal."""
 
     def __init__(self, message: str, worker: int, env_ids: tuple[int, ...], exitcode: int | None = None) -> None:
         super().__init__(message)
@@ -128,10 +126,8 @@ class NonFiniteError(VectorError, ValueError):
 
 
 class InvalidActionError(VectorError, gymnasium_error.InvalidAction, ValueError):
-    """An action does not fit the action space. No environment has been touched.
-
-    `index` is the first offending environment, or None if the whole batch has the wrong form (or there is only one).
-    """
+    """An action does not fit the action space, and no environment has been touched. `index` is the first offending
+    environment, or None if the whole batch has the wrong form (or there is only one)."""
 
     def __init__(self, message: str, index: int | None = None) -> None:
         super().__init__(message)

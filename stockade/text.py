@@ -74,9 +74,8 @@ class Table:
     def _layout(self) -> tuple[list[list[str]], str]:
         """Header and rows as text, and the side of each column."""
         cells = [list(self.header), *([_cell(value) for value in row] for row in self.rows)]
-        for row in cells:
-            if len(row) != len(self.header):
-                raise ValueError(f"a row has {len(row)} cells where the header has {len(self.header)}: {row}")
+        if wrong := [row for row in cells if len(row) != len(self.header)]:
+            raise ValueError(f"a row has {len(wrong[0])} cells where the header has {len(self.header)}: {wrong[0]}")
         columns = [[row[k] for row in cells[1:] if row[k] not in _MISSING] for k in range(len(self.header))]
         sides = ["r" if column and all(map(_NUMBER.match, column)) else "l" for column in columns]
         return cells, self.align or "".join(sides)

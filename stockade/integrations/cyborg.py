@@ -119,10 +119,6 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
         rules: Rule set that was found: `current`, `leaderboard` or `unknown`.
         cyborg: The `CybORG` object, for whatever is not offered here.
         random_state: This environment's stream, as `random.getstate()` gives it.
-
-    Example:
-        >>> env = CybORGEnv(red="meander", horizon=30)  # doctest: +SKIP
-        >>> obs, info = env.reset(seed=7)  # doctest: +SKIP
     """
 
     true_state_dtype: ClassVar[np.dtype[np.void]] = TRUE_STATE

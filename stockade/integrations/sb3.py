@@ -45,8 +45,7 @@ _FINAL = ("final_obs", "_final_obs", "final_info", "_final_info")
 def make_sb3(
     n_envs: int, backend: str = "native", *, env: Factory | None = None, monitor: bool = True, **options: Any
 ) -> StockadeVecEnv:
-    """Many environments for an algorithm of Stable-Baselines3: arguments as of `stockade.make_vec`; for `monitor` see
-    StockadeVecEnv.
+    """Many environments for an algorithm of Stable-Baselines3: the arguments of `stockade.make_vec`, and `monitor`.
 
     Example:
         >>> from stable_baselines3 import PPO
@@ -203,7 +202,6 @@ class StockadeVecEnv(VecEnv):
         return [known or name in names for names in self._apply(wrapper_names, indices)]
 
     def get_images(self) -> Sequence[np.ndarray | None]:
-        """What the environments draw, with `render_mode="rgb_array"`."""
         if self.render_mode != "rgb_array":
             warnings.warn(f"render_mode is {self.render_mode!r}; only 'rgb_array' gives images", stacklevel=2)
             return [None] * self.num_envs

@@ -97,11 +97,7 @@ def one_torch_thread() -> Iterator[None]:
 def load(
     name: str | Path, runs: Path | str = "runs", *, greedy: bool = True, last: bool = False, rules: str = "current"
 ) -> Defender:
-    """`stockade.load`, but for searches: a policy that can be played on any backend.
-
-    Raises:
-        InputError: nothing, or more than one thing, has this name; or it cannot be used.
-    """
+    """`stockade.load`, but for searches; InputError if nothing, or more than one thing, has this name."""
     name, runs = str(name), Path(runs)
     check_runs(runs)
     builtin = name.removeprefix(BUILTIN)

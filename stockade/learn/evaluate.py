@@ -33,8 +33,8 @@ _STREAM = ("mt", "words", "next", "blocks")
 class EvaluateConfig:
     """Play the challenge's protocol and print the result beside the published scores of the same rules."""
 
-    # A baseline (sleep, random, react-remove, react-restore, greedy), a shipped policy (champion), a run or a search
-    # (its name or folder), the file of a policy, my_module:MyPolicy, or model.zip of Stable-Baselines3.
+    # A baseline (sleep, random, react-remove, react-restore, greedy), a shipped policy (champion), a run or a
+    # search (its name or folder), the file of a policy, my_module:MyPolicy, or model.zip of Stable-Baselines3.
     policy: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY")]
     episodes: Annotated[int, tyro.conf.arg(aliases=["--n-eval-episodes"])] = 1000  # Episodes of each cell.
     rules: Literal["current", "leaderboard"] = "current"  # Rule set.

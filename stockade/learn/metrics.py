@@ -34,10 +34,8 @@ def episode_columns(returns: np.ndarray, lengths: np.ndarray, window: deque[floa
 
 
 class MetricsFile:
-    """metrics.csv of a run, one line per iteration; and the same columns as TensorBoard events, by episodes.
-
-    Lines of the iterations that are done are kept; `events` None switches TensorBoard off.
-    """
+    """metrics.csv of a run, of which the lines of iterations that are done stay; and the same as TensorBoard events, by
+    episodes, unless `events` is None."""
 
     def __init__(self, path: Path, iterations_done: int, events: Path | None = None, episodes_done: int = 0) -> None:
         kept = [row for row in read_metrics(path) if row["iteration"] <= iterations_done]

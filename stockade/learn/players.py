@@ -1,6 +1,4 @@
-"""Any policy in the protocol: ours, the user's own, the challenge's form, Stable-Baselines3's models.
-
-name, object or class -> as_player -> begin(n) -> act(observations (n, size)) -> checked actions (n,) -> end()
+"""Any policy in the protocol: name, object or class -> as_player -> begin(n) -> act((n, size)) -> (n,), checked -> end.
 
 | form | methods | played |
 |---|---|---|
@@ -32,10 +30,7 @@ from stockade.learn.agents import BUILTIN, Agent, load
 
 
 class Player:
-    """A policy in play; the base class plays the own form.
-
-    `greedy` is for those that leave the choice to us; `style` says in tables how it chooses.
-    """
+    """A policy in play, of the own form; `greedy` is for those that leave it to us, `style` is for tables."""
 
     parallel = True  #: it can play many episodes at once
     method = "act"
@@ -123,8 +118,6 @@ class SB3Player(Player):
                 raise InputError(f"the model {name} was trained on observations of shape {shape}; the world gives "
                                   f"({OBS_SIZE},) with obs='bits' and ({MEMORY_SIZE},) with obs='memory'")  # fmt: skip
             self.obs = sizes[shape]
-        self._state: Any = None
-        self._start = np.zeros(0, np.bool_)
 
     def begin(self, n: int) -> None:
         self._state, self._start = None, np.ones(n, np.bool_)

@@ -69,12 +69,9 @@ class Architecture:
 
 def views_of(flat: Tensor, architecture: Architecture) -> dict[str, Tensor]:
     """Name each weight's part of a flat tensor."""
-    views, begin = {}, 0
-    for name, shape in architecture.shapes().items():
-        end = begin + math.prod(shape)
-        views[name] = flat[begin:end].view(shape)
-        begin = end
-    return views
+    shapes = architecture.shapes()
+    parts = flat.split([math.prod(shape) for shape in shapes.values()])
+    return {name: part.view(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
 
 
 class Policy:
@@ -91,6 +88,8 @@ class Policy:
         self.flat = torch.zeros(sum(math.prod(shape) for shape in architecture.shapes().values()))
         self.weights = views_of(self.flat, architecture)
         self.actions = np.array(architecture.actions, np.int64)
+        n = len(self.actions)  # the other columns of the policy's head are padding
+        self._real = {k: w[..., :n] if k.startswith("policy") else w for k, w in self.weights.items()}
         self._workspace: Workspace | None = None
 
     @classmethod
@@ -98,10 +97,9 @@ class Policy:
         """Random weights: orthogonal, small for the policy's head, so that all actions are about equally likely."""
         policy = cls(architecture)
         generator = torch.Generator().manual_seed(seed)
-        for name, weight in policy.weights.items():
+        for name, real in policy._real.items():
             if name.endswith("weight"):
                 gain = 0.01 if name.startswith("policy") else 1.0 if name.startswith("value") else math.sqrt(2)
-                real = weight[:, : len(policy.actions)] if name.startswith("policy") else weight
                 start = torch.empty(real.shape)
                 torch.nn.init.orthogonal_(start, gain, generator=generator)
                 real.copy_(start)
@@ -109,21 +107,17 @@ class Policy:
 
     def save_weights(self) -> dict[str, np.ndarray]:
         """Copies of the weights by name, without padding."""
-        return {name: self._real(name, weight).numpy().copy() for name, weight in self.weights.items()}
+        return {name: real.numpy().copy() for name, real in self._real.items()}
 
     def load_weights(self, weights: dict[str, np.ndarray], prefix: str = "") -> None:
         """Take the weights that `save_weights` gave; in `weights` their names have this prefix."""
-        for name, weight in self.weights.items():
-            real, given = self._real(name, weight), weights.get(prefix + name)
+        for name, real in self._real.items():
+            given = weights.get(prefix + name)
             if given is None or given.shape != tuple(real.shape):
                 found = "nothing" if given is None else given.shape
                 raise ValueError(f"the weights {name} should have shape {tuple(real.shape)}; found {found}")
             real.copy_(torch.from_numpy(np.ascontiguousarray(given, np.float32)))
 
-    def _real(self, name: str, weight: Tensor) -> Tensor:
-        return weight[..., : len(self.actions)] if name.startswith("policy") else weight
-
-    # ------------------------------------------------------------------------------------------------------ in use
     def evaluate(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Logits (b, actions) and values (b,), float32, valid until the next call."""
         b = len(observations)

@@ -18,7 +18,7 @@ import tyro
 from stockade.errors import InputError, did_you_mean
 from stockade.files import JsonFile, check_writable, json_output
 from stockade.learn.config import RENAMED
-from stockade.learn.files import check_runs, find_run, is_running, kind_of
+from stockade.learn.files import check_runs, find_run, is_running
 from stockade.learn.metrics import WINDOW, read_metrics
 from stockade.learn.results import mean_interval
 from stockade.text import Table, fixed, interval, plural, sparkline
@@ -103,10 +103,7 @@ class ExportConfig:
 
         to = self.to.with_suffix("") if self.to.suffix == ".json" else self.to
         check_writable(to.with_name(f"{to.name}.json"), "FILE")
-        folder = find_run(self.run_name, self.runs, kind=None)
-        if kind_of(folder) == "search":
-            raise InputError(f"{folder} is a search, whose policies are files already, in {folder / 'policies'}; "
-                             f"to play the best: stockade evaluate {folder}")  # fmt: skip
+        folder = find_run(self.run_name, self.runs)
         checkpoints = CheckpointFolder(folder / "checkpoints")
         saved = checkpoints.load_last() if self.last else checkpoints.load_best()
         rest = saved.rest
