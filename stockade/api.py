@@ -141,20 +141,18 @@ def _configure(base: T, settings: dict[str, Any], function: str, inner: str = ""
 
 
 def _checked(config: Any, settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings of a dataclass, of the types that it wants."""
-    hints = get_type_hints(type(config))
-    changes = {name: _as(hints[name], value) for name, value in settings.items()}
-    for name, value in changes.items():
-        if not _fits(value, hints[name]):
-            raise SettingError(name, value, f"is not possible: it must be {_described(hints[name])}")
+    """Settings of a dataclass, of the types that it wants: text becomes a path and a list a tuple where one is."""
+    hints, changes = get_type_hints(type(config)), {}
+    for name, value in settings.items():
+        hint = hints[name]
+        if isinstance(value, str) and Path in (hint, *get_args(hint)) and not _fits(value, hint):
+            value = Path(value)
+        elif isinstance(value, list) and get_origin(hint) is tuple:
+            value = tuple(value)
+        if not _fits(value, hint):
+            raise SettingError(name, value, f"is not possible: it must be {_described(hint)}")
+        changes[name] = value
     return changes
-
-
-def _as(hint: Any, value: Any) -> Any:
-    """Text as a path and a list as a tuple, where that is what is wanted."""
-    if isinstance(value, str) and (hint is Path or Path in get_args(hint)) and not _fits(value, hint):
-        return Path(value)
-    return tuple(value) if isinstance(value, list) and get_origin(hint) is tuple else value
 
 
 def _fits(value: Any, hint: Any) -> bool:

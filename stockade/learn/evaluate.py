@@ -99,33 +99,31 @@ def play_one_by_one(
     return np.array(returns)
 
 
-class OfficialOrder:
+def official_order(player: Player, config: EvaluateConfig) -> Callable[[str, int], np.ndarray]:
     """The cells in the order of the challenge's script, on one stream of random numbers from `random.seed(seed)`.
 
     The script makes one simulator per cell, which begins an episode when it is made, another when it is wrapped, and
     another before the first that is played; and one more after the last.
     """
+    stream: dict[str, np.ndarray] = {}
+    generator = np.random.default_rng([config.seed, 1])
 
-    def __init__(self, player: Player, config: EvaluateConfig) -> None:
-        self._player, self._config = player, config
-        self._generator = np.random.default_rng([config.seed, 1])
-        self._stream: dict[str, np.ndarray] = {}
-
-    def cell(self, red: str, horizon: int) -> np.ndarray:
-        """Play the next cell."""
-        env = stockade.make(red, horizon, self._config.rules, "cyborg", obs=self._player.obs, info=False)
+    def play_next(red: str, horizon: int) -> np.ndarray:
+        env = stockade.make(red, horizon, config.rules, "cyborg", obs=player.obs, info=False)
         ledgers = env._batch.ledgers
         assert ledgers is not None
-        env.reset(seed=self._config.seed)
-        if self._stream:  # continue that of the cell before
-            for name, value in self._stream.items():
+        env.reset(seed=config.seed)
+        if stream:  # continue that of the cell before
+            for name, value in stream.items():
                 ledgers[name] = value
             env.reset()
         env.reset()
-        returns = play_one_by_one(self._player, env, [None] * self._config.episodes, self._generator)
+        returns = play_one_by_one(player, env, [None] * config.episodes, generator)
         env.reset()
-        self._stream = {name: ledgers[name].copy() for name in _STREAM}
+        stream.update((name, ledgers[name].copy()) for name in _STREAM)
         return returns
+
+    return play_next
 
 
 #: What else there is to say of a policy: asked after the nine cells; None if nothing.
@@ -169,4 +167,4 @@ def _cell_player(config: EvaluateConfig, player: Player) -> Callable[[str, int],
         return play_one_by_one(player, env, range(first, first + config.episodes), np.random.default_rng([first, 1]))
 
     official = config.official_order and config.simulator == "stockade"
-    return OfficialOrder(player, config).cell if official else play_cell
+    return official_order(player, config) if official else play_cell
