@@ -104,7 +104,10 @@ class StockadeVecEnv(VecEnv):
         """Begin episodes in all environments, with the seeds and options that were set for this reset."""
         seeds: Any = None if all(seed is None for seed in self._seeds) else list(self._seeds)
         self.reset_infos = [{} for _ in range(self.num_envs)]
-        for options, places in self._options_and_places():
+        groups: dict[int, tuple[dict[str, Any] | None, list[int]]] = {}
+        for i, given in enumerate(self._options):  # `set_options` with one dictionary puts the same object everywhere
+            groups.setdefault(id(given) if given else 0, (given or None, []))[1].append(i)
+        for options, places in groups.values():
             if len(places) < self.num_envs:
                 mask = np.zeros(self.num_envs, np.bool_)
                 mask[places] = True
@@ -115,14 +118,6 @@ class StockadeVecEnv(VecEnv):
         self._reset_options()
         self._returns[:] = self._lengths[:] = 0
         return obs
-
-    def _options_and_places(self) -> list[tuple[dict[str, Any] | None, list[int]]]:
-        """Which environments get which options; `set_options` with one dictionary puts the same object everywhere."""
-        groups: dict[int, tuple[dict[str, Any] | None, list[int]]] = {}
-        for i, options in enumerate(self._options):
-            key, value = (id(options), options) if options else (0, None)
-            groups.setdefault(key, (value, []))[1].append(i)
-        return list(groups.values())
 
     def step_async(self, actions: np.ndarray) -> None:
         self._actions = actions

@@ -1,6 +1,8 @@
 """The settings of training: dataclasses that the command line is made of, and presets. Nothing here imports Torch."""
 
 import argparse
+import signal
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -10,6 +12,7 @@ import tyro
 
 from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights
 from stockade.errors import InputError, SettingError, did_you_mean
+from stockade.text import plural
 
 #: For flags without a default: tyro would show `(default: None)`.
 OPTIONAL = tyro.conf.arg(help_behavior_hint="")
@@ -109,13 +112,20 @@ class TrainConfig:
         require(self, ("seed", "validation_episodes"), lambda v: v >= 0, "must be 0 or more")
 
     def run(self) -> int:
-        """Train; the exit code is 130 after Ctrl-C and 143 after SIGTERM."""
+        """Train; the exit code is 128 + the number of the signal that ended it, 1 if its end is not on disk."""
         from stockade.cage2.prepare import prepare
 
         prepare(None)  # before the slow import of Torch: a first compilation says at once what it is
-        from stockade.learn.train import command
+        from stockade.learn.train import train
 
-        return command(self)
+        result = train(self)
+        if result.stopped is not None:
+            print(f"stopped by {signal.Signals(result.stopped).name} after {plural(result.episodes, 'episode')}; "
+                  f"continue with: stockade train --resume {result.folder}", file=sys.stderr)  # fmt: skip
+        if not result.saved:
+            print(f"{result.folder}: the final state could not be written; --resume continues from the last checkpoint",
+                  file=sys.stderr)  # fmt: skip
+        return 128 + result.stopped if result.stopped is not None else 0 if result.saved else 1
 
     @classmethod
     def defaults_of(cls, arguments: Sequence[str]) -> "TrainConfig":

@@ -56,11 +56,11 @@ class Player:
         n = len(observations)
         if actions.shape != (n,) or not np.issubdtype(actions.dtype, np.integer):
             raise InputError(f"{method}() of the policy {self.name} must give {n} whole numbers, shape ({n},); it "
-                              f"gave {actions.dtype} of shape {actions.shape}")  # fmt: skip
+                             f"gave {actions.dtype} of shape {actions.shape}")  # fmt: skip
         wrong = np.flatnonzero((actions < 0) | (actions >= N_ACTIONS))
         if len(wrong):
             raise InputError(f"{method}() of the policy {self.name} chose action {actions[wrong[0]]} in episode "
-                              f"{wrong[0]}; actions are 0 to {N_ACTIONS - 1}")  # fmt: skip
+                             f"{wrong[0]}; actions are 0 to {N_ACTIONS - 1}")  # fmt: skip
         return actions.astype(np.int64)
 
     def allowed(self, actions: np.ndarray, observations: np.ndarray, env: Any) -> np.ndarray:
@@ -82,7 +82,7 @@ class Player:
         except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1]
             raise InputError(f"{method}() of the policy {self.name} failed: {type(error).__name__}: {error} "
-                              f"({where.filename}, line {where.lineno})") from error  # fmt: skip
+                             f"({where.filename}, line {where.lineno})") from error  # fmt: skip
 
 
 class ChallengePlayer(Player):
@@ -116,7 +116,7 @@ class SB3Player(Player):
             sizes = {(OBS_SIZE,): "bits", (MEMORY_SIZE,): "memory"}
             if shape not in sizes:
                 raise InputError(f"the model {name} was trained on observations of shape {shape}; the world gives "
-                                  f"({OBS_SIZE},) with obs='bits' and ({MEMORY_SIZE},) with obs='memory'")  # fmt: skip
+                                 f"({OBS_SIZE},) with obs='bits' and ({MEMORY_SIZE},) with obs='memory'")  # fmt: skip
             self.obs = sizes[shape]
 
     def begin(self, n: int) -> None:

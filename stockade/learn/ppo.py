@@ -73,8 +73,8 @@ class Lane:
 
     def begin(self, seed: int) -> None:
         """New episodes in all environments."""
-        self.obs = _flat(self.envs.reset(seed=seed)[0])
         n = self.envs.num_envs
+        self.obs = self.envs.reset(seed=seed)[0].reshape(n, -1)
         self.dead, self.returns, self.lengths = np.zeros(n, np.bool_), np.zeros(n), np.zeros(n, np.int64)
 
     def collect(self, reward_scale: float) -> tuple[list[float], list[int], float, float]:
@@ -94,7 +94,7 @@ class Lane:
             clock, before = time.perf_counter(), clock
             policy += clock - before
             obs, reward, terminated, truncated, _ = self.envs.step(self.policy.actions[actions])
-            self.obs = _flat(obs)
+            self.obs = obs.reshape(len(obs), -1)
             r.rewards[t, columns] = reward * reward_scale
             r.ended[t, columns] = np.where(terminated, TERMINATED, np.where(truncated, TRUNCATED, RUNNING))
             r.dead[t, columns] = self.dead
@@ -314,10 +314,6 @@ def _check_envs(envs: Sequence[AnyVectorEnv]) -> None:
             raise ValueError(f"PPO here is for Box observations, not {one.single_observation_space}")
         if one.metadata.get("autoreset_mode") is not AutoresetMode.NEXT_STEP:
             raise ValueError("make the vector environment with autoreset_mode next_step")
-
-
-def _flat(obs: np.ndarray) -> np.ndarray:
-    return obs.reshape(len(obs), -1)
 
 
 def _between(first: float, last: float, progress: float) -> float:

@@ -10,7 +10,6 @@ import json
 import math
 import os
 import signal
-import sys
 import threading
 import time
 from collections import deque
@@ -120,18 +119,6 @@ def train(config: TrainConfig, *, progress: bool = True) -> TrainResult:
         session = _Session(config, run, learner, progress)
         stopped = session.play()
     return TrainResult(run, config, read_columns(run / "metrics.csv"), stopped, session.is_saved)
-
-
-def command(config: TrainConfig) -> int:
-    """`stockade train`: the exit code is 128 + the number of the signal that ended it, 1 if its end is not on disk."""
-    result = train(config)
-    if result.stopped is not None:
-        print(f"stopped by {signal.Signals(result.stopped).name} after {plural(result.episodes, 'episode')}; continue "
-              f"with: stockade train --resume {result.folder}", file=sys.stderr)  # fmt: skip
-    if not result.saved:
-        print(f"{result.folder}: the final state could not be written; --resume continues from the last checkpoint",
-              file=sys.stderr)  # fmt: skip
-    return 128 + result.stopped if result.stopped is not None else 0 if result.saved else 1
 
 
 class _Session:
