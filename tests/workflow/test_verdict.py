@@ -14,8 +14,9 @@ from stockade.errors import InputError
 from stockade.text import WIDTH
 from stockade.workflow import posterior
 from stockade.workflow.posterior import Measured
-from stockade.workflow.precedence import Estimate, pairs_of
+from stockade.workflow.precedence import Estimate
 from stockade.workflow.verdict import Verdict, judge, verdict_lines
+from tests.workflow.pairs import pairs_of
 
 UNITS = ("enterprise", "op_server", "user", "op_host")
 TRUTHS = ("clusters", "near", "normal", "tied", "additive")
@@ -334,7 +335,7 @@ def test_words_for_a_clear_case() -> None:
     assert "The order costs 0.5 points (0." in text
     assert text.endswith("Not tried: nothing.")
     assert "open" not in text
-    assert json.loads(json.dumps(verdicts[0].to_dict()))["best"] == list(verdicts[0].best)
+    assert json.loads(json.dumps(dataclasses.asdict(verdicts[0])))["best"] == list(verdicts[0].best)
 
 
 def test_words_for_open_questions_say_what_to_do_next() -> None:
