@@ -64,10 +64,6 @@ def train(
         resume: continue this run, a name or folder, with its own settings; only `runs` may be given beside.
         settings: fields of `stockade.learn.config.TrainConfig` and `PPOConfig`, for instance red="meander",
             horizon=50, total_episodes=20_000, obs="bits", reward=RewardWeights(service=2), learning_rate=1e-3.
-
-    Example:
-        >>> result = stockade.train(red="bline", horizon=30, total_episodes=2_000)  # doctest: +SKIP
-        >>> result.metrics["return_mean"][-1], result.agent  # doctest: +SKIP
     """
     from stockade.learn.config import preset_named
     from stockade.learn.train import train
@@ -107,10 +103,6 @@ def search(*, resume: str | Path | None = None, **settings: Any) -> SearchResult
         resume: continue this search, a name or folder; a larger `total_episodes` extends one that is finished.
         settings: fields of `stockade.workflow.config.SearchConfig`, for instance red="bline,meander", horizon=30,
             total_episodes=50_000, judge="observed", units="hosts", seed=1, plots=False.
-
-    Example:
-        >>> result = stockade.search(red="bline", horizon=30, total_episodes=20_000)  # doctest: +SKIP
-        >>> print(result.verdict)  # doctest: +SKIP
     """
     from stockade.workflow.config import SearchConfig
     from stockade.workflow.search import search
@@ -122,10 +114,7 @@ def search(*, resume: str | Path | None = None, **settings: Any) -> SearchResult
 
 # ------------------------------------------------------------------------------------------- settings from keywords
 def _configure(base: T, settings: dict[str, Any], function: str, inner: str = "") -> T:
-    """A copy of a frozen dataclass with some settings changed: its own, or those of the dataclass in its field `inner`.
-
-    InputError names an unknown setting, with the nearest known one, or a value of the wrong type.
-    """
+    """A copy of a frozen dataclass with some settings changed: its own, or those of the dataclass in field `inner`."""
     own = {f.name for f in fields(base)}  # type: ignore[arg-type]
     inner_names = {f.name for f in fields(getattr(base, inner))} - own if inner else set()
     for name in settings:

@@ -39,11 +39,7 @@ class Defender:
     def predict(
         self, observation: np.ndarray, state: Any = None, episode_start: Any = None, deterministic: bool = True
     ) -> tuple[Any, None]:
-        """Actions in the manner of Stable-Baselines3; `state` and `episode_start` are ignored.
-
-        Returns:
-            An int64 for one observation (size,), (n,) int64 for a batch (n, size); and None.
-        """
+        """As of Stable-Baselines3: an int64 for one observation (size,), (n,) int64 for a batch (n, size); and None."""
         batch, single = self._batch(observation)
         actions = self._choose(batch, None if deterministic else self.generator)
         return (actions[0] if single else actions), None

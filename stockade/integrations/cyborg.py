@@ -1,8 +1,7 @@
 """The reference simulator as a Gymnasium environment: action -> CybORG 2.1 -> observation, reward, true state.
 
-`CybORGEnv` wraps a CybORG that the user has installed, unmodified and seen through its own `ChallengeWrapper`, and
-makes it look like `stockade.make(...)`: the same 52 bits, the same 145 actions, the same names in the true state. So it
-drops into every vector backend and every evaluation, and serves as the judge of the built-in world.
+`CybORGEnv` wraps an installed CybORG, unmodified, through its own `ChallengeWrapper`, and makes it look like
+`stockade.make(...)`: it drops into every vector backend and every evaluation, and judges the built-in world.
 
 The reference draws from Python's global `random`. Here each environment keeps a stream of its own, swapped in for the
 length of a call, so that several of them in one process neither disturb each other nor anybody else.

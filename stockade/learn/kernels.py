@@ -57,17 +57,14 @@ def _weights(logits: Any, n: Any, out: Any) -> Any:
 
 @_compiled
 def _layer(x: Any, n_in: Any, flat: Any, begin: Any, n_out: Any, y: Any) -> Any:
-    """y = x @ weight + bias of all rows, both at `begin` of the flat weights; returns where the next layer begins.
-
-    Zeros are passed over: most inputs are bits that are not set, and half of what relu gives is zero.
-    """
+    """y = x @ weight + bias of all rows, both at `begin` of the flat weights; returns where the next layer begins."""
     end = begin + n_in * n_out
     for i in range(len(x)):
         for j in range(n_out):
             y[i, j] = flat[end + j]
         for k in range(n_in):
             factor = np.float32(x[i, k])
-            if factor != 0:
+            if factor != 0:  # most inputs are bits that are not set, and half of what relu gives is zero
                 row = np.uintp(begin + k * n_out)
                 for j in range(np.uintp(n_out)):
                     y[i, j] += factor * flat[row + j]

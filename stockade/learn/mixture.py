@@ -1,8 +1,7 @@
-"""Training against several attackers, horizons and rule sets at once: each gets a share of the environments.
+"""Training against several attackers, horizons and rule sets at once: each gets a share of the environments, so of
+the steps of every update.
 
 TrainConfig -> cells (a world's settings, its weight) -> how many environments of each -> one vector environment
-
-The shares are of environments, so of steps: an agent sees as many steps of a cell as its weight says, in every update.
 """
 
 import hashlib
@@ -57,10 +56,7 @@ def rules_context(rules: str) -> tuple[int, ...]:
 
 
 def cells_of(config: TrainConfig) -> list[Cell]:
-    """The kinds of worlds that a run trains in: all combinations, each with the product of its weights.
-
-    Checked that its environments can be shared out among them.
-    """
+    """The kinds of worlds that a run trains in: all combinations, each with the product of its weights."""
     attackers = read_weights(config.red, "--red-agent")
     horizons = read_weights(config.horizons or str(config.horizon), "--horizons")
     if not all(name.isdecimal() for name in horizons):
@@ -91,12 +87,10 @@ def share_out(cells: Sequence[Cell], n: int) -> list[int]:
 
 
 class MixedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
-    """Several native vector environments as one, in their order; what it gives is overwritten by the next step.
-
-    `contexts`: of each part, bits that follow the observation and never change; all of one length.
-    """
+    """Several native vector environments as one, in their order; what it gives is overwritten by the next step."""
 
     def __init__(self, parts: Sequence[NativeVectorEnv], contexts: Sequence[tuple[int, ...]]) -> None:
+        """`contexts`: of each part, bits that follow the observation and never change; all of one length."""
         self.parts = list(parts)
         first = parts[0]
         self.num_envs = n = sum(part.num_envs for part in parts)

@@ -75,19 +75,14 @@ def views_of(flat: Tensor, architecture: Architecture) -> dict[str, Tensor]:
 
 
 class Policy:
-    """Weights, and the actions and values that they give for an observation.
-
-    Attributes:
-        flat: all weights, (number of weights,) float32. weights: the same by name.
-        actions: (n,) int64, the environment's action for each column of the logits.
-    """
+    """Weights, and the actions and values that they give for an observation."""
 
     def __init__(self, architecture: Architecture) -> None:
         """All weights zero; see `create` and `load_weights`."""
         self.architecture = architecture
         self.flat = torch.zeros(sum(math.prod(shape) for shape in architecture.shapes().values()))
         self.weights = views_of(self.flat, architecture)
-        self.actions = np.array(architecture.actions, np.int64)
+        self.actions = np.array(architecture.actions, np.int64)  # the environment's, for each column of the logits
         n = len(self.actions)  # the other columns of the policy's head are padding
         self._real = {k: w[..., :n] if k.startswith("policy") else w for k, w in self.weights.items()}
         self._workspace: Workspace | None = None
@@ -137,10 +132,7 @@ class Policy:
 
 
 class Workspace:
-    """Memory for passing up to `rows` observations through a policy, forwards and backwards.
-
-    `gradient` is that of all weights, flat, as the last `backward` left it.
-    """
+    """Memory for passing up to `rows` observations through a policy, forwards and backwards: to `gradient`, flat."""
 
     def __init__(self, policy: Policy, rows: int) -> None:
         arch = policy.architecture

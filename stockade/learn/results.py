@@ -49,18 +49,15 @@ class Shown:
 # ------------------------------------------------------------------------------------------------------- evaluation
 @dataclass(frozen=True)
 class CellResult:
-    """Returns against one attacker over one horizon.
-
-    `interval` is the half width of the mean's 95% interval, NaN for a single episode; `q05` shows heavy tails.
-    """
+    """Returns against one attacker over one horizon."""
 
     red: str
     horizon: int
     episodes: int
     mean: float
-    interval: float
+    interval: float  #: half width of the mean's 95% interval, NaN for a single episode
     median: float
-    q05: float
+    q05: float  #: heavy tails show here
     returns: tuple[float, ...]
 
     @classmethod
@@ -91,18 +88,13 @@ class Section:
 
 @dataclass(frozen=True, repr=False)
 class EvaluateResult(Shown):
-    """The challenge's protocol, played by one policy.
-
-    Attributes:
-        style: `greedy`, `sampled`, or `its own choices`.
-        cells: nine, in the order of CELLS. sections: what else was measured.
-    """
+    """The challenge's protocol, played by one policy."""
 
     policy: str
-    style: str
+    style: str  #: `greedy`, `sampled`, or `its own choices`
     config: EvaluateConfig
-    cells: tuple[CellResult, ...]
-    sections: tuple[Section, ...] = ()
+    cells: tuple[CellResult, ...]  #: nine, in the order of CELLS
+    sections: tuple[Section, ...] = ()  #: what else was measured
 
     @property
     def total(self) -> float:
@@ -152,19 +144,13 @@ class EvaluateResult(Shown):
 # --------------------------------------------------------------------------------------------------------- training
 @dataclass(frozen=True, repr=False)
 class TrainResult(Shown):
-    """A run, finished or interrupted.
-
-    Attributes:
-        metrics: the columns of metrics.csv by name, (iterations,) float64 each.
-        stopped: number of the signal that ended it before its time, or None.
-        saved: its final state is on disk.
-    """
+    """A run, finished or interrupted."""
 
     folder: Path
     config: TrainConfig
-    metrics: dict[str, np.ndarray]
-    stopped: int | None = None
-    saved: bool = True
+    metrics: dict[str, np.ndarray]  #: the columns of metrics.csv by name, (iterations,) float64 each
+    stopped: int | None = None  #: number of the signal that ended it before its time
+    saved: bool = True  #: its final state is on disk
 
     @property
     def interrupted(self) -> bool:

@@ -49,11 +49,8 @@ class TrainingDiverged(InputError):
 
 class StopSignals:
     """Ctrl-C and SIGTERM ask to stop at the next good moment: `received` is then the signal's number. A second one ends
-    the process at once.
-
-    In a notebook a second interrupt raises KeyboardInterrupt instead: the kernel must survive. Outside the main thread,
-    where Python allows no handlers, signals keep their meaning.
-    """
+    the process at once, but in a notebook, where the kernel must survive, it raises KeyboardInterrupt. Outside the main
+    thread, where Python allows no handlers, signals keep their meaning."""
 
     def __init__(self) -> None:
         self.received: int | None = None
@@ -105,10 +102,7 @@ def check_memory(config: TrainConfig) -> None:
 
 
 def train(config: TrainConfig, *, progress: bool = True) -> TrainResult:
-    """Start a run, or continue `config.resume` with its own settings, until its end or a signal.
-
-    Progress is a bar on a terminal or in a notebook, elsewhere a line at each checkpoint.
-    """
+    """Start a run, or continue `config.resume` with its own settings, until its end or a signal."""
     if config.resume is None:
         check_memory(config)
         run = _new_run(config)
