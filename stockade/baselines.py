@@ -23,6 +23,8 @@ class Defender:
         generator: source of chance where none is given; set `np.random.default_rng(seed)` to repeat a result.
     """
 
+    _wider_fits = False  #: it uses the first values of an observation and ignores others
+
     def __init__(self, name: str, obs: str, size: int, greedy: bool, card: dict[str, Any] | None = None) -> None:
         """`size`: values of an observation."""
         self.name, self.obs, self.greedy, self.card = name, obs, greedy, card or {}
@@ -61,19 +63,18 @@ class Defender:
         array = np.asarray(observation)
         if array.shape == (self._size,):
             return array[None], True
-        if array.ndim != 2 or not self._fits(array.shape[1]):
+        if array.ndim != 2 or array.shape[1] < self._size or (array.shape[1] > self._size and not self._wider_fits):
             raise InputError(
                 f"{self.name} expects observations of shape ({self._size},) or (n, {self._size}), not {array.shape}; "
                 f"make its environment with obs={self.obs!r}"
             )
         return array, False
 
-    def _fits(self, size: int) -> bool:
-        return size == self._size
-
 
 class Baseline(Defender):
     """A policy made of a function of `BASELINES`."""
+
+    _wider_fits = True
 
     def __init__(self, name: str) -> None:
         super().__init__(name, "bits", OBS_SIZE, greedy=False)
@@ -85,9 +86,6 @@ class Baseline(Defender):
     def _choose(self, batch: np.ndarray, generator: np.random.Generator | None) -> np.ndarray:
         bits = batch[:, :OBS_SIZE].reshape(-1, N_HOSTS, 4) == 1
         return self._function(bits[:, :, 0], bits[:, :, 3], generator or self.generator)
-
-    def _fits(self, size: int) -> bool:
-        return size >= OBS_SIZE
 
 
 # ------------------------------------------------------------------------------------------------------------- policies

@@ -8,7 +8,6 @@ The JSON is the last to appear and names the file of arrays, so a checkpoint is 
 
 import hashlib
 import json
-import re
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +19,10 @@ from safetensors.numpy import load as parse_arrays
 from safetensors.numpy import save as format_arrays
 
 from stockade.errors import InputError
-from stockade.learn.files import write_durably
+from stockade.files import write_durably
 
 FORMAT = "stockade checkpoint"
 VERSION = 1
-_NUMBERED = re.compile(r"checkpoint-(\d+)\.json")
 
 
 class CheckpointError(InputError):
@@ -109,8 +107,8 @@ class CheckpointFolder:
 
     def numbers(self) -> list[int]:
         """Of the checkpoints that are there, ascending."""
-        found = (_NUMBERED.fullmatch(path.name) for path in self.folder.glob("checkpoint-*.json"))
-        return sorted(int(match[1]) for match in found if match)
+        found = (path.stem.removeprefix("checkpoint-") for path in self.folder.glob("checkpoint-*.json"))
+        return sorted(int(number) for number in found if number.isdecimal())
 
     def load_last(self) -> Checkpoint:
         """The newest that is whole; a warning for each newer one that is not."""

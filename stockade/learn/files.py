@@ -13,7 +13,6 @@ from pathlib import Path
 
 from stockade.baselines import ALIASES, BASELINES
 from stockade.errors import InputError, SettingError, did_you_mean
-from stockade.files import write_durably as write_durably
 
 #: What a session makes of a new run before its first checkpoint.
 _BEGINNINGS = ("config.json", "metrics.csv", "lock", "tensorboard", "checkpoints")

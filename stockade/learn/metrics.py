@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from stockade.learn.files import write_durably
+from stockade.files import write_durably
 
 #: Episodes of the running mean that agents are compared by.
 WINDOW = 1000

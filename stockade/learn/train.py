@@ -23,11 +23,12 @@ import stockade
 from stockade.cage2.actions import ACTION_MASK, N_ACTIONS
 from stockade.cage2.history import MEMORY_SIZE
 from stockade.errors import InputError, SettingError
+from stockade.files import write_durably
 from stockade.learn.agents import Agent, one_torch_thread
 from stockade.learn.checkpoint import Checkpoint, CheckpointFolder
 from stockade.learn.config import TrainConfig
 from stockade.learn.evaluate import play
-from stockade.learn.files import find_run, new_run_folder, run_session, write_durably
+from stockade.learn.files import find_run, new_run_folder, run_session
 from stockade.learn.metrics import COLUMNS, WINDOW, MetricsFile, episode_columns, read_columns
 from stockade.learn.mixture import Cell, cells_of, make_mixture
 from stockade.learn.policy import Policy
