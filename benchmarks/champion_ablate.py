@@ -15,9 +15,9 @@ from champion_protocol import ABLATION_SEED, RESULTS, RULE_SETS, check_out, eval
 from stockade.bench.stamp import machine_stamp
 from stockade.errors import InputError
 from stockade.learn.agents import load
-from stockade.learn.config import TrainConfig
-from stockade.learn.presets import CHAMPION
-from stockade.learn.train import cells_of, train
+from stockade.learn.config import CHAMPION, TrainConfig
+from stockade.learn.mixture import cells_of
+from stockade.learn.train import train
 
 WHOLE = "whole recipe"
 #: Ways to play the same training: of the checkpoint that validation chose, by the likeliest actions, or otherwise.
