@@ -15,7 +15,7 @@ from stockade.cage2.env import CAGE2Env
 from stockade.cage2.snapshot import Snapshot
 from stockade.cage2.truth import TrueState
 from stockade.vector.base import BaseVectorEnv
-from stockade.vector.native_slice import NativeSlice, refuse_options
+from stockade.vector.native_slice import NativeSlice
 from stockade.vector.outcome import Description, Outcome, RunConfig, autoreset_mode_of
 from stockade.vector.spaces import ActionGate, Buffers, Tree
 from stockade.vector.truth import TrueStates
@@ -132,7 +132,8 @@ class NativeVectorEnv(BaseVectorEnv):
 
     def _split_mask(self, options: dict[str, Any] | None) -> tuple[np.ndarray, dict[str, Any] | None]:
         mask, rest = super()._split_mask(options)
-        refuse_options(rest)
+        if rest:
+            raise ValueError(f"unknown options {sorted(rest)}; the built-in world takes none but 'reset_mask'")
         return mask, rest
 
     def _shut_down(self, timeout: float) -> None:

@@ -48,13 +48,13 @@ class EnvSlice:
         self.buffers = buffers
         self.config = config
         self.seeds: list[int | None] = [None] * count
-        self._clock = 0  # steps of the slice
-        self._began = [0] * count  # what the clock showed when the episode began: their difference is its steps
-        self._state = [RUNNING] * count
-        self._next_seed: list[int | None] = [None] * count
+        self.clock = 0  # steps of the slice
+        self.began = [0] * count  # what the clock showed when the episode began: their difference is its steps
+        self.state = [RUNNING] * count
+        self.next_seeds: list[int | None] = [None] * count
         if inheritance is not None:
-            self._state = [RESET_OWED if owed else LOST for owed in inheritance.owed]
-            self._next_seed = list(inheritance.seeds)
+            self.state = [RESET_OWED if owed else LOST for owed in inheritance.owed]
+            self.next_seeds = list(inheritance.seeds)
             buffers.put_results(slice(None), inheritance.results)
         self._space = environments[0].observation_space
         self._step = [environment.step for environment in environments]
@@ -81,7 +81,7 @@ class EnvSlice:
         """Advance every environment by its row of the actions."""
         outcome = self._outcome()
         infos, first, advance = outcome.infos, self.first, self._advance
-        self._clock += 1
+        self.clock += 1
         self._terminated.fill(False)
         self._truncated.fill(False)
         if self._ages:
@@ -101,7 +101,7 @@ class EnvSlice:
     def step_one(self, i: int, action: Any) -> Outcome:
         """Advance environment i of this slice alone."""
         outcome = self._outcome()
-        self._began[i] -= 1  # so that it alone has made a step
+        self.began[i] -= 1  # so that it alone has made a step
         self._terminated[i] = self._truncated[i] = False
         if self._ages and self.buffers.age[i] >= 0:
             self.buffers.age[i] += 1
@@ -131,7 +131,7 @@ class EnvSlice:
 
     def _advance(self, i: int, action: Any) -> dict[str, Any]:
         """One step, or what is due in its place; writes row i (flags are False before), returns the info."""
-        if self._state[i]:
+        if self.state[i]:
             return self._settle(i)
         observation, reward, terminated, truncated, info = self._step[i](action)
         self._write(i, observation)
@@ -140,7 +140,7 @@ class EnvSlice:
             self._terminated[i] = terminated
             self._truncated[i] = truncated
             return self._end_episode(i, observation, info)
-        if self._refresh_every and (self._clock - self._began[i]) % self._refresh_every == 0:
+        if self._refresh_every and (self.clock - self.began[i]) % self._refresh_every == 0:
             self._refresh_truth(i)
         return info
 
@@ -150,7 +150,7 @@ class EnvSlice:
             self._refresh_truth(i)
         if self.config.autoreset_mode is not AutoresetMode.SAME_STEP:
             if self.config.autoreset_mode is AutoresetMode.NEXT_STEP:
-                self._state[i] = RESET_OWED
+                self.state[i] = RESET_OWED
             return info
         final = copied(observation)  # some environments reuse their observation
         if self.config.check_finite:
@@ -159,9 +159,9 @@ class EnvSlice:
 
     def _settle(self, i: int) -> dict[str, Any]:
         """Instead of a step: the reset that is owed, or the end of an episode that was lost."""
-        if self._state[i] == FAILED:
+        if self.state[i] == FAILED:
             raise RuntimeError("this environment failed before and has not been reset")
-        lost = self._state[i] == LOST
+        lost = self.state[i] == LOST
         self._rewards[i] = 0.0
         if not lost:
             return self._reset(i, None, None)
@@ -171,7 +171,7 @@ class EnvSlice:
         if mode is AutoresetMode.SAME_STEP:
             last = self._observation_reader.one(self.buffers.observations, i)
             return {"final_obs": last, "final_info": marked, **self._reset(i, None, None), **marked}
-        self._state[i] = RESET_OWED
+        self.state[i] = RESET_OWED
         return marked
 
     # Resetting
@@ -200,8 +200,8 @@ class EnvSlice:
     def _reset(self, i: int, seed: int | None, options: dict[str, Any] | None) -> dict[str, Any]:
         """Reset one environment and write its observation. Autoreset passes neither seed nor options."""
         if seed is None:
-            seed = self._next_seed[i]
-        self._next_seed[i] = None
+            seed = self.next_seeds[i]
+        self.next_seeds[i] = None
         environment = self.environments[i]
         if seed is None and options is None:
             observation, info = environment.reset()
@@ -210,8 +210,8 @@ class EnvSlice:
         if seed is not None:
             self.seeds[i] = seed
         self._write(i, observation)
-        self._began[i] = self._clock
-        self._state[i] = RUNNING
+        self.began[i] = self.clock
+        self.state[i] = RUNNING
         if self._refresh_every or self._lives_in_buffer:
             self._refresh_truth(i)
         return info
@@ -270,7 +270,7 @@ class EnvSlice:
 
         def saved(i: int) -> Saved:
             state = _method(self.environments[i].unwrapped, "snapshot")()
-            return Saved(state, self._clock - self._began[i], self._state[i], self.seeds[i], self.buffers.row(i))
+            return Saved(state, self.clock - self.began[i], self.state[i], self.seeds[i], self.buffers.row(i))
 
         return self._each("snapshot", saved, chosen)
 
@@ -310,8 +310,8 @@ class EnvSlice:
                 )
             self._write(i, observation)
             self._rewards[i], self._terminated[i], self._truncated[i] = 0.0, False, False
-        self._began[i], self._state[i], self.seeds[i] = self._clock - saved.steps, saved.autoreset, saved.seed
-        self._next_seed[i] = None
+        self.began[i], self.state[i], self.seeds[i] = self.clock - saved.steps, saved.autoreset, saved.seed
+        self.next_seeds[i] = None
         if self._lives_in_buffer or self._refresh_every == 1 or (saved.row is None and self.config.true_states):
             self._refresh_truth(i)
 
@@ -321,11 +321,11 @@ class EnvSlice:
         self, i: int, exception: Exception, during: str, action: Any, outcome: Outcome, broken: bool = True
     ) -> None:
         if broken:
-            self._state[i] = FAILED
+            self.state[i] = FAILED
             self._rewards[i], self._terminated[i], self._truncated[i] = 0.0, False, False
         if isinstance(action, np.ndarray):
             action = action.copy()
-        steps = self._clock - self._began[i]
+        steps = self.clock - self.began[i]
         outcome.failures.append(Failure.of(exception, self.first + i, during, action, self.seeds[i], steps))
 
     def _check_all_finite(self, outcome: Outcome) -> None:
@@ -339,7 +339,7 @@ class EnvSlice:
         else:
             return
         for i in range(len(self.environments)):
-            if self._state[i] != FAILED:
+            if self.state[i] != FAILED:
                 try:
                     self._check_finite(i)
                 except NonFiniteError as error:
@@ -348,9 +348,9 @@ class EnvSlice:
 
     def _check_finite(self, i: int) -> None:
         if not np.isfinite(self._rewards[i]):
-            raise NonFiniteError(self.first + i, self._clock - self._began[i], "reward")
+            raise NonFiniteError(self.first + i, self.clock - self.began[i], "reward")
         if not all(np.isfinite(array[i]).all() for array in self._float_leaves):
-            raise NonFiniteError(self.first + i, self._clock - self._began[i], "observation")
+            raise NonFiniteError(self.first + i, self.clock - self.began[i], "observation")
 
 
 def _method(world: Any, name: str) -> Callable[..., Any]:
