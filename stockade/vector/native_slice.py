@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partialmethod
 from typing import Any
 
 import numpy as np
@@ -239,26 +240,6 @@ class NativeSlice:
 
     # What is rare
 
-    def call(self, *arguments: Any) -> Outcome:
-        """As `EnvSlice.call`."""
-        return self._one_by_one("call", *arguments)
-
-    def set_attr(self, *arguments: Any) -> Outcome:
-        """As `EnvSlice.set_attr`."""
-        return self._one_by_one("set_attr", *arguments)
-
-    def apply(self, *arguments: Any) -> Outcome:
-        """As `EnvSlice.apply`."""
-        return self._one_by_one("apply", *arguments)
-
-    def snapshot(self, *arguments: Any) -> Outcome:
-        """As `EnvSlice.snapshot`: what one kind of slice saved the other restores."""
-        return self._one_by_one("snapshot", *arguments)
-
-    def restore(self, *arguments: Any) -> Outcome:
-        """As `EnvSlice.restore`."""
-        return self._one_by_one("restore", *arguments)
-
     def _one_by_one(self, command: str, *arguments: Any) -> Outcome:
         """A command for single environments that stand for the worlds, in the same memory.
 
@@ -283,6 +264,12 @@ class NativeSlice:
         self._state[(self._state == RESET_OWED) & (worlds["over"] != 0) & self._next_step] = RUNNING
         self._all_running = not self._state.any()
         return outcome
+
+    call = partialmethod(_one_by_one, "call")
+    set_attr = partialmethod(_one_by_one, "set_attr")
+    apply = partialmethod(_one_by_one, "apply")
+    snapshot = partialmethod(_one_by_one, "snapshot")
+    restore = partialmethod(_one_by_one, "restore")
 
     def put_back(self, snapshot: Snapshot, index: int | None, seed: int | None, new_arrays: bool) -> None:
         """Restore all worlds, or one, from a snapshot of worlds."""

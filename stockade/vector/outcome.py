@@ -23,8 +23,6 @@ from stockade.vector.spaces import Layout
 
 TruthRule = Literal["every_step", "episode_end"] | int | None
 """When the cached true state of an environment is refreshed; None: only when asked for."""
-
-
 Factory = Callable[[], gymnasium.Env[Any, Any]]
 """Makes one environment."""
 _MODES = {name: mode for mode in AutoresetMode for name in (mode, mode.value, mode.name.lower())}
@@ -65,8 +63,7 @@ class Inheritance:
     Attributes:
         owed: whether the lost environment was about to be reset anyway.
         seeds: for the first reset.
-        results: the last whole rows (see `Buffers.results`), which the new slice begins with; a worker that is killed
-            may leave half of a row in shared memory.
+        results: the last whole rows (see `Buffers.results`), which the new slice begins with.
     """
 
     owed: Sequence[bool]
@@ -107,8 +104,11 @@ class Description:
     def of(cls, environment: gymnasium.Env[Any, Any]) -> Description:
         """Describe one environment, on behalf of all that its factory makes."""
         world: Any = environment.unwrapped
+        dtype = getattr(world, "true_state_dtype", None) if hasattr(world, "write_true_state") else None
+        typed = None if dtype is None else np.dtype(dtype)
+        layout = Layout(environment.observation_space, environment.action_space, typed)
         return cls(
-            layout_of(environment),
+            layout,
             dict(environment.metadata),
             environment.render_mode,
             hasattr(world, "true_state") or hasattr(world, "write_true_state"),
@@ -139,13 +139,6 @@ def build_environments(factory: Factory, count: int) -> list[gymnasium.Env[Any, 
     return environments
 
 
-def layout_of(environment: gymnasium.Env[Any, Any]) -> Layout:
-    """The arrays that environments like this one need."""
-    dtype = getattr(environment.unwrapped, "true_state_dtype", None)
-    typed = dtype is not None and hasattr(environment.unwrapped, "write_true_state")
-    return Layout(environment.observation_space, environment.action_space, np.dtype(dtype) if typed else None)
-
-
 @dataclass
 class Failure:
     """An exception inside one environment, ready to cross a process border."""
@@ -156,7 +149,7 @@ class Failure:
     seed: int | None
     step: int
     text: str
-    pickled: bytes | None
+    pickled: bytes
 
     @classmethod
     def of(cls, exception: Exception, env_id: int, during: str, action: Any, seed: int | None, step: int) -> Failure:
@@ -164,23 +157,13 @@ class Failure:
         try:
             pickled = cloudpickle.dumps(exception)
         except Exception:  # an exception may hold anything; its text still goes out
-            pickled = None
+            pickled = b""
         text = "".join(traceback.format_exception(exception))
         return cls(env_id, during, action, seed, step, text, pickled)
 
     def error(self) -> EnvironmentFailure:
         """What is known of the failure, as an exception."""
         return EnvironmentFailure(self.env_id, self.during, self.action, self.seed, self.step, self.text)
-
-    def original(self) -> Exception | None:
-        """The exception itself, if it could be unpickled."""
-        if self.pickled is None:
-            return None
-        try:
-            exception = cloudpickle.loads(self.pickled)
-        except Exception:  # constructors with arguments of their own do not unpickle; the text is still there
-            return None
-        return exception if isinstance(exception, Exception) else None
 
 
 @dataclass
@@ -218,8 +201,16 @@ def raise_failure(failures: list[Failure], results: tuple[Any, ...] | None = Non
     cause = failures[0].error()
     cause.results = results
     cause.others = tuple(failure.error() for failure in failures[1:])
-    original = failures[0].original()
-    if original is None:
+    raise_original(failures[0], cause)
+
+
+def raise_original(failure: Failure, cause: Exception) -> NoReturn:
+    """Raise what happened, as far as it could be unpickled, with `cause` as its cause and note; else the cause."""
+    try:
+        original = cloudpickle.loads(failure.pickled)
+    except Exception:  # constructors with arguments of their own do not unpickle; the text is still there
+        original = None
+    if not isinstance(original, Exception):
         raise cause
     original.add_note(str(cause))
     raise original from cause

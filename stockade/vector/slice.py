@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode
 
 from stockade.errors import NonFiniteError, UnsupportedFeatureError
 from stockade.vector.outcome import Failure, Inheritance, Outcome, RunConfig, Saved
-from stockade.vector.spaces import Buffers, RowReader, Tree, copied, leaves, row_writer
+from stockade.vector.spaces import Buffers, Tree, all_values, copied, leaves, row_writer, value_of
 
 RUNNING, RESET_OWED, LOST, FAILED = range(4)
 """State of one environment. LOST: its episode was lost with an earlier worker and must be reported as truncated."""
@@ -27,11 +27,12 @@ class EnvSlice:
     """Some environments, stepped one after the other.
 
     Args:
-        environments: the environments.
-        first: global id of the first one; the others follow.
+        environments: the environments; `first` is the global id of the first one, the others follow.
         buffers: their rows.
-        config: see `RunConfig`.
         inheritance: given if this slice takes the place of one that died.
+
+    Attributes:
+        state, clock, began, seeds, next_seeds: of each environment; `NativeSlice` sets them for its worlds.
     """
 
     def __init__(
@@ -48,21 +49,19 @@ class EnvSlice:
         self.buffers = buffers
         self.config = config
         self.seeds: list[int | None] = [None] * count
+        self.next_seeds: list[int | None] = [None] * count
         self.clock = 0  # steps of the slice
         self.began = [0] * count  # what the clock showed when the episode began: their difference is its steps
         self.state = [RUNNING] * count
-        self.next_seeds: list[int | None] = [None] * count
         if inheritance is not None:
             self.state = [RESET_OWED if owed else LOST for owed in inheritance.owed]
             self.next_seeds = list(inheritance.seeds)
             buffers.put_results(slice(None), inheritance.results)
-        self._space = environments[0].observation_space
+        space = environments[0].observation_space
         self._step = [environment.step for environment in environments]
-        self._write = row_writer(self._space, buffers.observations)
-        self._observation_reader = RowReader(self._space)
-        self.action_reader = RowReader(environments[0].action_space)
-        self._float_leaves = [leaf.of(buffers.observations) for leaf in leaves(self._space) if leaf.dtype.kind == "f"]
+        self._write = row_writer(space, buffers.observations)
         self._rewards, self._terminated, self._truncated = buffers.rewards, buffers.terminated, buffers.truncated
+        self._float_leaves = [leaf.of(buffers.observations) for leaf in leaves(space) if leaf.dtype.kind == "f"]
         self._must_be_finite = [array.reshape(-1) for array in (self._rewards, *self._float_leaves)]
         self._truths: list[tuple[int, Any]] = []
         self._last_outcome = Outcome()
@@ -86,7 +85,7 @@ class EnvSlice:
         self._truncated.fill(False)
         if self._ages:
             self.buffers.age[self.buffers.age >= 0] += 1
-        for i, action in enumerate(self.action_reader.all(actions)):
+        for i, action in enumerate(all_values(actions, len(self.environments))):
             try:
                 info = advance(i, action)
                 if info:
@@ -120,7 +119,7 @@ class EnvSlice:
         """Advance the environments `places` of this slice, one action for each in this order."""
         outcome = Outcome()
         for k, place in enumerate(places):
-            outcome.extend(self.step_one(place, self.action_reader.one(actions, k)))
+            outcome.extend(self.step_one(place, value_of(actions, k)))
         return outcome
 
     def _outcome(self) -> Outcome:
@@ -161,15 +160,13 @@ class EnvSlice:
         """Instead of a step: the reset that is owed, or the end of an episode that was lost."""
         if self.state[i] == FAILED:
             raise RuntimeError("this environment failed before and has not been reset")
-        lost = self.state[i] == LOST
         self._rewards[i] = 0.0
-        if not lost:
+        if self.state[i] != LOST:
             return self._reset(i, None, None)
         self._truncated[i] = True
         marked: dict[str, Any] = {"worker_restarted": True}
-        mode = self.config.autoreset_mode
-        if mode is AutoresetMode.SAME_STEP:
-            last = self._observation_reader.one(self.buffers.observations, i)
+        if self.config.autoreset_mode is AutoresetMode.SAME_STEP:
+            last = value_of(self.buffers.observations, i)
             return {"final_obs": last, "final_info": marked, **self._reset(i, None, None), **marked}
         self.state[i] = RESET_OWED
         return marked
@@ -251,11 +248,11 @@ class EnvSlice:
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
         """Call a method, or read an attribute, of every environment."""
 
-        def value_of(i: int) -> Any:
+        def called(i: int) -> Any:
             value = self.environments[i].get_wrapper_attr(name)
             return value(*args, **kwargs) if callable(value) else value
 
-        return self._each(name, value_of)
+        return self._each(name, called)
 
     def set_attr(self, values: Sequence[Any], name: str) -> Outcome:
         """Set an attribute of every environment."""
@@ -269,8 +266,8 @@ class EnvSlice:
         """The chosen environments as they are now (`Saved`), None for the others."""
 
         def saved(i: int) -> Saved:
-            state = _method(self.environments[i].unwrapped, "snapshot")()
-            return Saved(state, self.clock - self.began[i], self.state[i], self.seeds[i], self.buffers.row(i))
+            state, row = _method(self.environments[i].unwrapped, "snapshot")(), value_of(self.buffers.results(), i)
+            return Saved(state, self.clock - self.began[i], self.state[i], self.seeds[i], row)
 
         return self._each("snapshot", saved, chosen)
 

@@ -8,10 +8,11 @@ import time
 from dataclasses import replace
 
 from stockade.cores import available_cores
+from stockade.vector.host import SliceSpec
 from stockade.vector.local.channel import from_peer, to_worker
 from stockade.vector.local.machine import allow_open_files
 from stockade.vector.local.process import PoolConfig, Worker, pollable, ready_to_start
-from stockade.vector.local.rings import ring_bytes
+from stockade.vector.local.rings import require_eventfd, ring_bytes
 from stockade.vector.local.segment import SharedBlock
 from stockade.vector.local.worker import Placement, run_worker
 from stockade.vector.outcome import Description, Factory, Inheritance, RunConfig
@@ -24,13 +25,9 @@ _AWAKE = 0.0005
 
 
 class WorkerPool:
-    """All workers of a vector environment.
+    """All workers of a vector environment, in the order of their environments; `buffers` has the arrays of all.
 
-    Attributes:
-        workers: the processes, in the order of their environments.
-        description: of the environments.
-        buffers: the arrays of all environments.
-        deaths: a selector that is readable while the death of a worker has not been dealt with.
+    `deaths` is a selector that is readable while the death of a worker has not been dealt with.
     """
 
     def __init__(self, factory: Factory, n_envs: int, run: RunConfig, config: PoolConfig) -> None:
@@ -39,12 +36,14 @@ class WorkerPool:
         self.deaths = selectors.DefaultSelector()
         self.workers: list[Worker] = []
         self._block: SharedBlock | None = None
+        if config.shared:
+            require_eventfd()
         allow_open_files(config.workers * _FDS_PER_WORKER)
         self._specs = divide(to_worker(factory), n_envs, config.workers, run)
         try:
             with self._ready_to_start():
-                for index in range(config.workers):
-                    self._start(index, None)
+                for spec in self._specs:
+                    self.workers.append(self._start(spec))
             descriptions = [self._greet(worker) for worker in self.workers]
             self.description = common_description(descriptions, self._specs)
             self.buffers = self._allocate(n_envs)
@@ -56,9 +55,11 @@ class WorkerPool:
 
     def replace(self, dead: Worker, inheritance: Inheritance) -> Worker:
         """Put a new process in the place of one that has ended."""
-        self._retire(dead)
+        self.kill(dead)
+        dead.release()
         with self._ready_to_start():
-            worker = self._start(dead.index, dead, inheritance)
+            worker = self._start(replace(self._specs[dead.index], inheritance=inheritance))
+        self.workers[dead.index] = worker
         self._greet(worker)
         self._place(worker)
         return worker
@@ -105,17 +106,12 @@ class WorkerPool:
     def _ready_to_start(self) -> contextlib.AbstractContextManager[None]:
         return ready_to_start(self.config.start_method, (run_worker.__module__, *self.config.preload))
 
-    def _start(self, index: int, dead: Worker | None, inheritance: Inheritance | None = None) -> Worker:
-        others = [worker for worker in self.workers if worker is not dead]
-        inherited = (pollable(self.deaths), *(fd for worker in others for fd in worker.fds))
+    def _start(self, spec: SliceSpec) -> Worker:
+        inherited = [fd for worker in self.workers if worker.index != spec.index for fd in worker.fds]
         if self._block is not None:
-            inherited = (*inherited, self._block.fd)
-        worker = Worker(index, replace(self._specs[index], inheritance=inheritance), self.config, inherited)
+            inherited.append(self._block.fd)
+        worker = Worker(spec, self.config, (pollable(self.deaths), *inherited))
         self.deaths.register(worker.process.sentinel, selectors.EVENT_READ)
-        if dead is None:
-            self.workers.append(worker)
-        else:
-            self.workers[index] = worker
         return worker
 
     def _greet(self, worker: Worker) -> Description:
@@ -126,8 +122,8 @@ class WorkerPool:
         except EOFError:
             raise worker.death("It ended while it was building its environments.") from None
         except TimeoutError:
-            raise worker.overdue(self._timeout, "It was building its environments.") from None
-        raise_if_failed(answer, worker.index, worker.spec)
+            raise worker.overdue("It was building its environments.") from None
+        raise_if_failed(answer, worker.spec)
         description: Description = answer
         return description
 
@@ -147,16 +143,10 @@ class WorkerPool:
         """Tell a worker where its arrays are."""
         placement = None
         if self._block is not None:
-            commands = self._arrays_size + 2 * self._ring * worker.index
+            rings = self._arrays_size + 2 * self._ring * worker.index
             awake = _AWAKE if len(self.workers) <= available_cores() else 0.0
-            placement = Placement(self._block.size, self._n_envs, commands, commands + self._ring, self._ring, awake)
+            placement = Placement(self._block.size, self._n_envs, rings, self._ring, awake)
         try:
             worker.place(self.deaths, self._block, placement)
         except EOFError:
             raise worker.death("It ended before its first command.") from None
-
-    def _retire(self, worker: Worker) -> None:
-        if worker.alive:
-            self.deaths.unregister(worker.process.sentinel)
-        worker.kill()
-        worker.release()

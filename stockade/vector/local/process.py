@@ -24,13 +24,13 @@ from typing import Any, Literal
 from stockade.errors import WorkerDiedError, WorkerTimeoutError
 from stockade.vector.host import SliceSpec
 from stockade.vector.local.channel import Channel, from_peer, milliseconds_until, quickly_pickled, to_worker
-from stockade.vector.local.machine import single_threaded_children
+from stockade.vector.local.machine import ONE_THREAD, variables_set
 from stockade.vector.local.rings import MESSAGE, PAYLOAD, STEP_ALL, Ring, new_signals
 from stockade.vector.local.segment import SharedBlock
 from stockade.vector.local.worker import Placement, run_worker
 from stockade.vector.outcome import Outcome
-from stockade.vector.spaces import Buffers, Tree, tree_map
-from stockade.vector.workers import env_ids, overdue, span
+from stockade.vector.spaces import Buffers, Tree, rows_of
+from stockade.vector.workers import overdue
 
 StartMethod = Literal["fork", "forkserver", "spawn"]
 
@@ -40,15 +40,7 @@ _start_lock = threading.Lock()
 
 @dataclass(frozen=True)
 class PoolConfig:
-    """How worker processes are run.
-
-    Attributes:
-        workers: number of processes.
-        start_method: of `multiprocessing`.
-        daemon: daemonic processes may not have children; pass False if environments start processes of their own.
-        shared: whether arrays are in shared memory.
-        preload: modules that the fork server imports once, so that workers are forked with them in place.
-    """
+    """How worker processes are run, see `BackendOptions`; `shared` if arrays are in shared memory."""
 
     workers: int
     start_method: StartMethod = "forkserver"
@@ -58,20 +50,13 @@ class PoolConfig:
 
 
 class Worker:
-    """One worker process, seen from the parent.
+    """One worker process, seen from the parent."""
 
-    Attributes:
-        index: its number.
-        spec: its environments.
-        outstanding: replies it owes.
-        alive: False once its death has been noticed.
-    """
-
-    def __init__(self, index: int, spec: SliceSpec, config: PoolConfig, inherited: tuple[int, ...]) -> None:
-        self.index = index
+    def __init__(self, spec: SliceSpec, config: PoolConfig, inherited: tuple[int, ...]) -> None:
+        self.index = spec.index
         self.spec = spec
-        self.outstanding = 0
-        self.alive = True
+        self.outstanding = 0  # replies it owes
+        self.alive = True  # False once its death has been noticed
         self.commands: Ring | None = None
         self.replies: Ring | None = None
         ours, theirs = socket.socketpair()
@@ -82,7 +67,7 @@ class Worker:
             self.process = context.Process(
                 target=run_worker,
                 args=(theirs, to_worker(spec), os.getpid(), lasting, unwanted),
-                name=f"stockade-worker-{index}",
+                name=f"stockade-worker-{spec.index}",
                 daemon=config.daemon,
             )
             try:
@@ -108,10 +93,9 @@ class Worker:
         """Tell the worker where its memory is, and get ready to wait for it."""
         self.channel.send(to_worker(placement))
         if block is not None and placement is not None:
-            command_fd, reply_fd = new_signals()
-            self.channel.send_fds([block.fd, command_fd, reply_fd])
-            self.commands = Ring(block.view[placement.commands : placement.commands + placement.ring], command_fd)
-            self.replies = Ring(block.view[placement.replies : placement.replies + placement.ring], reply_fd)
+            signals = new_signals()
+            self.channel.send_fds([block.fd, *signals])
+            self.commands, self.replies = placement.open_rings(block.view, *signals)
         self._poll.register(self.reply_fd, select.POLLIN)
         self._poll.register(pollable(deaths), select.POLLIN)
 
@@ -120,8 +104,7 @@ class Worker:
         if self.commands is not None:
             self.post(sequence, STEP_ALL)
         else:
-            rows = slice(self.spec.first, self.spec.stop)
-            self.post_message(sequence, "step", (tree_map(lambda array: array[rows], actions),), deadline)
+            self.post_message(sequence, "step", (rows_of(actions, self.spec.rows),), deadline)
 
     def post(self, sequence: int, code: int) -> None:
         """Give a command that needs no message. Only with rings."""
@@ -148,7 +131,11 @@ class Worker:
     def collect(self, buffers: Buffers, deadline: float | None) -> list[tuple[int, int, Outcome | None]]:
         """Replies that have arrived: (sequence, code, outcome if there is one). May be empty; never sleeps for them."""
         if self.replies is None:
-            return [self._collect_message(buffers, deadline)]
+            sequence, outcome, results = from_peer(self.channel.receive(deadline))
+            self.outstanding -= 1
+            if results is not None:
+                buffers.put_results(self.spec.rows, results)
+            return [(sequence, MESSAGE, outcome)]
         try:
             count = self.replies.wait()
         except BlockingIOError:
@@ -165,13 +152,6 @@ class Worker:
         return [
             (sequence, code & ~PAYLOAD, outcomes.popleft() if code & PAYLOAD else None) for sequence, code in entries
         ]
-
-    def _collect_message(self, buffers: Buffers, deadline: float | None) -> tuple[int, int, Outcome | None]:
-        sequence, outcome, results = from_peer(self.channel.receive(deadline))
-        self.outstanding -= 1
-        if results is not None:
-            buffers.put_results(slice(self.spec.first, self.spec.stop), results)
-        return sequence, MESSAGE, outcome
 
     def kill(self) -> None:
         """End the process: politely, then not."""
@@ -198,17 +178,12 @@ class Worker:
         """The error for a process that has ended on its own."""
         self.process.join(_DIE_SECONDS)
         code = self.process.exitcode
-        return WorkerDiedError(
-            f"worker {self.index} (process {self.process.pid}, environments {span(self.spec)}) {describe_exit(code)}. "
-            f"{note}",
-            self.index,
-            env_ids(self.spec),
-            code,
-        )
+        name = f"worker {self.index} (process {self.process.pid}, environments {self.spec.span})"
+        return WorkerDiedError(f"{name} {describe_exit(code)}. {note}", self.index, self.spec.env_ids, code)
 
-    def overdue(self, timeout: float | None, note: str = "") -> WorkerTimeoutError:
+    def overdue(self, note: str = "") -> WorkerTimeoutError:
         """The error for a process that did not answer."""
-        return overdue(f"worker {self.index} (environments {span(self.spec)})", self.index, self.spec, timeout, note)
+        return overdue(f"worker {self.index} (environments {self.spec.span})", self.spec, note)
 
 
 def pollable(selector: selectors.BaseSelector) -> int:
@@ -222,13 +197,10 @@ def ready_to_start(start_method: StartMethod, modules: tuple[str, ...]) -> Itera
     """Start processes that use one thread, do not import the user's script again, and find our modules loaded.
 
     Workers get what they run by value (cloudpickle) and do not need the script, so it is hidden from `multiprocessing`
-    while they start: no `if __name__ == "__main__"` is needed, and 200 workers do not import Torch 200 times.
-
-    Args:
-        start_method: of `multiprocessing`.
-        modules: that the fork server imports once, for all; it obeys until it runs, which is from the first process on.
+    while they start: no `if __name__ == "__main__"` is needed, and 200 workers do not import Torch 200 times. The fork
+    server imports `modules` once, for all, if it does not run yet: that is from the first process on.
     """
-    with _start_lock, single_threaded_children():
+    with _start_lock, variables_set(ONE_THREAD):
         if start_method == "fork":
             yield
             return
@@ -254,9 +226,6 @@ def describe_exit(code: int | None) -> str:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    hint = {
-        "SIGKILL": " (somebody's kill -9, or the kernel was out of memory)",
-        "SIGSEGV": " (a fault in native code)",
-        "SIGBUS": " (a fault in native code, or out of memory)",
-    }
-    return f"was ended by {name}{hint.get(name, '')}"
+    hints = {"SIGKILL": " (somebody's kill -9, or the kernel was out of memory)", "SIGSEGV": " (a fault in native code)",
+             "SIGBUS": " (a fault in native code, or out of memory)"}  # fmt: skip
+    return f"was ended by {name}{hints.get(name, '')}"

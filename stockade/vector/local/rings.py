@@ -1,4 +1,4 @@
-"""Two rings a worker in shared memory: entries are written there, their number travels by eventfd.
+"""Two rings per worker in shared memory: entries are written there, their number travels by eventfd.
 
 parent: push entries, announce(k) -> eventfd -> worker: wait() = k, pop k entries; and the same the other way round.
 
@@ -30,9 +30,7 @@ _SPARE = 8
 class Ring:
     """One side's view of a ring: the producer pushes and announces, the consumer waits and pops.
 
-    Args:
-        slots: the ring's part of shared memory.
-        fd: its eventfd.
+    `slots` is the ring's part of shared memory, `fd` its eventfd.
     """
 
     def __init__(self, slots: memoryview, fd: int) -> None:
@@ -42,6 +40,7 @@ class Ring:
         self._poll = select.poll()
         self._poll.register(fd, select.POLLIN)
         self.fd = fd
+        self.release = self._slots.release
 
     def push(self, sequence: int, code: int) -> None:
         """Write an entry; it is not known to the other side before `announce`."""
@@ -61,9 +60,8 @@ class Ring:
     def wait(self, awake: float = 0.0) -> int:
         """Number of new entries; blocks if there are none and the eventfd is a blocking one.
 
-        Args:
-            awake: for so many seconds the core is kept from sleeping, because waking it can take 0.1 ms on a virtual
-                machine. It is offered to others all the time, so that the parent gets it at once if it needs it.
+        For `awake` seconds the core is kept from sleeping, because waking it can take 0.1 ms on a virtual machine. It
+        is offered to others all the time, so that the parent gets it at once if it needs it.
         """
         if awake:
             end = time.perf_counter() + awake
@@ -77,20 +75,20 @@ class Ring:
         self._next = (self._next + 1) % self._size
         return entry >> _CODE_BITS, entry & ((1 << _CODE_BITS) - 1)
 
-    def release(self) -> None:
-        """Let go of the memory."""
-        self._slots.release()
-
 
 def ring_bytes(environments: int) -> int:
     """Size of a ring for a worker with so many environments: one entry each, and a few for messages."""
     return 8 * (-(-(environments + _SPARE) // 8) * 8)
 
 
-def new_signals() -> tuple[int, int]:
-    """The eventfds of a worker: one it sleeps on, one that the parent polls."""
+def require_eventfd() -> None:
+    """Refuse machines on which there are no rings."""
     if not hasattr(os, "eventfd"):
         raise UnsupportedFeatureError(
             "the backends shared_memory and async need eventfd, which is Linux only: take backend='pipes' or 'serial'"
         )
+
+
+def new_signals() -> tuple[int, int]:
+    """The eventfds of a worker: one it sleeps on, one that the parent polls."""
     return os.eventfd(0, os.EFD_CLOEXEC), os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)

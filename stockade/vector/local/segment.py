@@ -1,7 +1,7 @@
 """Shared memory without a name: parent allocates -> the descriptor travels over the worker's socket -> both map it.
 
-The block is a memfd (an unlinked temporary file where there is none), so nothing can be left behind in /dev/shm: the
-kernel frees it when the last process that maps it is gone, however that ends.
+The block is a memfd, so nothing can be left behind in /dev/shm: the kernel frees it when the last process that maps it
+is gone, however that ends.
 """
 
 from __future__ import annotations
@@ -9,20 +9,13 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-import tempfile
 
 from stockade.errors import SharedMemoryError
 from stockade.vector.local.machine import available_memory
 
 
 class SharedBlock:
-    """A block of anonymous shared memory.
-
-    Attributes:
-        fd: descriptor to hand to other processes.
-        size: in bytes.
-        view: the memory itself.
-    """
+    """A block of anonymous shared memory: `fd` for other processes, `size` in bytes, `view` of the memory."""
 
     def __init__(self, fd: int, size: int) -> None:
         self.fd = fd
@@ -37,11 +30,10 @@ class SharedBlock:
         free = available_memory()
         if free is not None and size > free:
             raise SharedMemoryError(_too_big(size, free))
-        fd = _anonymous_file()
+        fd = os.memfd_create("stockade", os.MFD_CLOEXEC)
         try:
             os.ftruncate(fd, size)
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(fd, 0, size)
+            os.posix_fallocate(fd, 0, size)
             return cls(fd, size)
         except OSError as error:
             os.close(fd)
@@ -59,13 +51,6 @@ class SharedBlock:
         with contextlib.suppress(BufferError):
             self.view.release()
             self._map.close()
-
-
-def _anonymous_file() -> int:
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("stockade", os.MFD_CLOEXEC)
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
 
 
 def _too_big(size: int, free: int | None) -> str:

@@ -18,7 +18,7 @@ from stockade.vector.local.machine import die_with, use_one_thread
 from stockade.vector.local.rings import PAYLOAD, STEP_ALL, Ring
 from stockade.vector.local.segment import SharedBlock
 from stockade.vector.outcome import Failure, Outcome
-from stockade.vector.spaces import Buffers
+from stockade.vector.spaces import Buffers, value_of
 
 _COALESCE = 0.0005
 """Seconds: results of quick environments are announced together, at most this long after the previous announcement."""
@@ -31,18 +31,21 @@ class Placement:
     Attributes:
         size: of the block, in bytes.
         environments: rows of all arrays in it.
-        commands: offset of its ring of commands.
-        replies: offset of its ring of replies.
+        rings: offset of its rings, commands first, then replies.
         ring: size of each ring.
         awake: seconds to wait for a command before the core may sleep.
     """
 
     size: int
     environments: int
-    commands: int
-    replies: int
+    rings: int
     ring: int
     awake: float
+
+    def open_rings(self, view: memoryview, command_fd: int, reply_fd: int) -> tuple[Ring, Ring]:
+        """Commands and replies."""
+        middle, end = self.rings + self.ring, self.rings + 2 * self.ring
+        return Ring(view[self.rings : middle], command_fd), Ring(view[middle:end], reply_fd)
 
 
 def run_worker(end: socket.socket, pickled: bytes, parent: int, lasting: bool, inherited: tuple[int, ...]) -> None:
@@ -76,7 +79,8 @@ def run_worker(end: socket.socket, pickled: bytes, parent: int, lasting: bool, i
         else:
             _serve_rings(channel, host, placement)
     except EOFError:
-        host.close()  # the parent is gone, or gave us up
+        pass  # the parent is gone, or gave us up
+    host.close()
 
 
 def _serve_messages(channel: Channel, host: SliceHost) -> None:
@@ -84,25 +88,21 @@ def _serve_messages(channel: Channel, host: SliceHost) -> None:
     while True:
         kind, sequence, arguments = from_peer(channel.receive())
         if kind == "close":
-            host.close()
             return
         channel.send(host.serve(kind, sequence, arguments))
 
 
 def _serve_rings(channel: Channel, host: SliceHost, placement: Placement) -> None:
     """Commands from one ring, replies to the other, arrays in shared memory."""
-    block_fd, command_fd, reply_fd = channel.receive_fds()
+    block_fd, *signals = channel.receive_fds()
     block = SharedBlock(block_fd, placement.size)
     block.close_fd()
-    commands = Ring(block.view[placement.commands : placement.commands + placement.ring], command_fd)
-    replies = _Replies(
-        Ring(block.view[placement.replies : placement.replies + placement.ring], reply_fd), channel, host
-    )
+    commands, ring = placement.open_rings(block.view, *signals)
+    replies = _Replies(ring, channel, host)
     everything = Buffers.allocate(host.description.layout, placement.environments, block.view)
     buffers = everything.part(host.spec.first, host.spec.stop)
     host.open(buffers)
     part, actions = host.part, buffers.actions
-    read = part.action_reader
     known = 0
     while True:
         if not known:
@@ -111,13 +111,12 @@ def _serve_rings(channel: Channel, host: SliceHost, placement: Placement) -> Non
         known -= 1
         sequence, code = commands.pop()
         if code < STEP_ALL:
-            replies.add(sequence, code, part.step_one(code, read.one(actions, code)))
+            replies.add(sequence, code, part.step_one(code, value_of(actions, code)))
         elif code == STEP_ALL:
             replies.add(sequence, code, part.step(actions))
         else:
             kind, arguments = from_peer(channel.receive())
             if kind == "close":
-                host.close()
                 return
             one = arguments[0][0] if kind == "reset_some" else code  # the parent waits for this environment
             replies.add(sequence, one, host.handle(kind, arguments))
