@@ -337,7 +337,7 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     def _note_reset(self, mask: np.ndarray, seeds: Seeds, outcome: Outcome) -> list[Failure]:
         """Bookkeeping after a reset; returns the failures."""
         self._needs_reset[mask] = False
-        self._over[mask] = False
+        self._over = self._over & ~mask  # a new array: the user may have this one
         for failure in outcome.failures:
             self._needs_reset[failure.env_id] = True
         self._steppable = not self._needs_reset.any()

@@ -226,6 +226,6 @@ def describe_exit(code: int | None) -> str:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    hints = {"SIGKILL": " (somebody's kill -9, or the kernel was out of memory)", "SIGSEGV": " (a fault in native code)",
-             "SIGBUS": " (a fault in native code, or out of memory)"}  # fmt: skip
-    return f"was ended by {name}{hints.get(name, '')}"
+    hints = {"SIGKILL": "somebody's kill -9, or the kernel was out of memory", "SIGSEGV": "a fault in native code",
+             "SIGBUS": "a fault in native code, or out of memory"}  # fmt: skip
+    return f"was ended by {name} ({hints[name]})" if name in hints else f"was ended by {name}"
