@@ -15,7 +15,7 @@ import tyro
 
 import stockade
 from stockade.cage2.prepare import announce_compiling
-from stockade.errors import InputError, SettingError, WorkError, did_you_mean, missing_package
+from stockade.errors import InputError, SettingError, VectorError, WorkError, did_you_mean, missing_package
 from stockade.text import Table
 
 #: Where each command is, and what it is for. It is imported when it is called.
@@ -96,9 +96,9 @@ def main(arguments: list[str] | None = None) -> None:
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
-    except (InputError, OSError, MemoryError, ModuleNotFoundError, WorkError) as error:
+    except (InputError, OSError, MemoryError, ModuleNotFoundError, VectorError, WorkError) as error:
         print(f"stockade: {explain(error)}", file=sys.stderr)
-        code = 1 if isinstance(error, WorkError) else 2
+        code = 1 if isinstance(error, (VectorError, WorkError)) else 2
     except KeyboardInterrupt:
         print("stockade: interrupted", file=sys.stderr)
         code = 130

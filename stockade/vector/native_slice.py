@@ -30,16 +30,11 @@ _NOTHING = Outcome()
 
 @dataclass(frozen=True)
 class NativeFactory:
-    """Makes the built-in world: one environment, as every factory does, or a whole slice of them.
-
-    Attributes:
-        options: of `CAGE2Env`.
-    """
+    """Makes the built-in world with options of `CAGE2Env`: one, as every factory does, or a whole slice of them."""
 
     options: dict[str, Any]
 
     def __call__(self) -> CAGE2Env:
-        """One environment."""
         return CAGE2Env(**self.options)
 
     def make_slice(
@@ -52,13 +47,7 @@ class NativeFactory:
 
 
 class NativeSlice:
-    """Some worlds, stepped by the kernel.
-
-    Args:
-        world: one of them, for what all have in common.
-        batch: the worlds.
-        first, buffers, config, inheritance: as of `EnvSlice`.
-    """
+    """The worlds of a batch, stepped by the kernel; `world` is one like them, the rest as of `EnvSlice`."""
 
     def __init__(
         self,
@@ -92,14 +81,12 @@ class NativeSlice:
             buffers.put_results(slice(None), inheritance.results)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the single environments, which are views."""
-        return {**self.__dict__, "_singles": None}
+        return {**self.__dict__, "_singles": None}  # which are views
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """True states are rows of the new memory."""
         self.__dict__.update(state)
         if self.config.true_states == "every_step":
-            self.buffers.truth = self.batch.worlds
+            self.buffers.truth = self.batch.worlds  # rows of the new memory
 
     # Stepping
 
@@ -144,6 +131,11 @@ class NativeSlice:
         if self._bytes is not None:
             where = slice(None) if rows is None else rows
             self.buffers.observations[where] = self._bytes[where]
+
+    @property
+    def _seen(self) -> np.ndarray:
+        """Where the kernel writes what blue sees."""
+        return self.buffers.observations if self._bytes is None else self._bytes
 
     def _mask(self, rows: np.ndarray | None) -> np.ndarray:
         mask = np.full(self.batch.n, rows is None, np.bool_)
@@ -205,7 +197,7 @@ class NativeSlice:
         self._seeds.values[known], self._seeds.given[known] = seeds.values[known], True
         if not self._has_stream[chosen].all():
             seeds = Seeds(seeds.or_fresh().values, seeds.given | ~self._has_stream)
-        self.batch.reset(self.buffers.observations if self._bytes is None else self._bytes, seeds, chosen)
+        self.batch.reset(self._seen, seeds, chosen)
         self._show(None if chosen.all() else np.flatnonzero(chosen))
         self._has_stream[chosen] = True
         self._state[chosen] = RUNNING
@@ -277,16 +269,13 @@ class NativeSlice:
         chosen = self._mask(None if index is None else np.array([index]))
         if new_arrays:
             self.use_new_arrays()
-        self.batch.observe(self.buffers.observations if self._bytes is None else self._bytes)
+        self.batch.observe(self._seen)
         self._show(None)
         self._has_stream[chosen] = True
         self._state[chosen] = RUNNING
         self._all_running = not self._state.any()
-        if seed is None:
-            self._seeds.given[chosen] = False
-        else:
-            self._seeds.values[chosen] = read_seeds(seed, self.batch.n).values[chosen]
-            self._seeds.given[chosen] = True
+        seeds = read_seeds(seed, self.batch.n)
+        self._seeds.values[chosen], self._seeds.given[chosen] = seeds.values[chosen], seeds.given[chosen]
 
     def use_new_arrays(self) -> None:
         """Leave the arrays of the last step to the user."""

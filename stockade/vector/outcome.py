@@ -48,7 +48,6 @@ class RunConfig:
     batch_size: int | None = None
 
     def __post_init__(self) -> None:
-        """Read the mode by any of its names; refuse a rule that is none."""
         object.__setattr__(self, "autoreset_mode", autoreset_mode_of(self.autoreset_mode))
         rule = self.true_states
         is_count = isinstance(rule, int) and not isinstance(rule, bool) and rule >= 1
@@ -58,35 +57,24 @@ class RunConfig:
 
 @dataclass(frozen=True)
 class Inheritance:
-    """What the slice of a replaced worker takes over, one entry per environment.
+    """What the slice of a replaced worker takes over, one entry per environment."""
 
-    Attributes:
-        owed: whether the lost environment was about to be reset anyway.
-        seeds: for the first reset.
-        results: the last whole rows (see `Buffers.results`), which the new slice begins with.
-    """
-
-    owed: Sequence[bool]
-    seeds: Sequence[int | None]
-    results: tuple[Any, ...]
+    owed: Sequence[bool]  # whether the lost environment was about to be reset anyway
+    seeds: Sequence[int | None]  # for the first reset
+    results: tuple[Any, ...]  # the last whole rows, see `Buffers.results`
 
 
 class Saved(NamedTuple):
     """One environment at one moment, as a slice saves it.
 
-    Attributes:
-        state: what its method `snapshot()` gave.
-        steps: of its episode so far.
-        autoreset: state of autoreset, see slice.py.
-        seed: of its last seeded reset.
-        row: its row of the arrays (see `Buffers.results`): observation, flags, true state and age of that moment; None
-            for an environment's own snapshot, whose `restore` has to return the observation.
+    `row` is its row of the arrays (see `Buffers.results`): observation, flags, true state and age of that moment; None
+    for an environment's own snapshot, whose `restore` has to return the observation.
     """
 
-    state: Any
-    steps: int
-    autoreset: int
-    seed: int | None
+    state: Any  # what its method `snapshot()` gave
+    steps: int  # of its episode so far
+    autoreset: int  # see slice.py
+    seed: int | None  # of its last seeded reset
     row: tuple[Any, ...] | None
 
 
@@ -117,10 +105,9 @@ class Description:
 
     def check(self, config: RunConfig) -> None:
         """Refuse a configuration that the environments cannot serve."""
-        if config.true_states is not None and not self.has_true_state:
-            raise UnsupportedFeatureError(
-                f"true_states={config.true_states!r} needs environments with a method true_state(); pass None"
-            )
+        rule = config.true_states
+        if rule is not None and not self.has_true_state:
+            raise UnsupportedFeatureError(f"true_states={rule!r} needs environments with a method true_state()")
 
 
 def build_environments(factory: Factory, count: int) -> list[gymnasium.Env[Any, Any]]:
@@ -168,14 +155,10 @@ class Failure:
 
 @dataclass
 class Outcome:
-    """What a call to a slice yields besides the arrays. Environments are named by their global id.
+    """What a call to a slice yields besides the arrays: infos and true states (if objects) with the environments' ids.
 
-    Attributes:
-        infos: (env id, info) of the environments that have something to say.
-        failures: of environments.
-        truths: (env id, true state), where true states are objects and not rows of an array.
-        values: one for each environment, of commands that return something.
-        gathered: infos of all environments as Gymnasium's vector environments give them, from slices that make them so.
+    `values` has one per environment, of commands that return something; `gathered` the infos of all as Gymnasium's
+    vector environments give them, from slices that make them so.
     """
 
     infos: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
@@ -185,7 +168,6 @@ class Outcome:
     gathered: dict[str, Any] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        """Whether there is anything in it."""
         return bool(self.infos or self.failures or self.truths or self.values)
 
     def extend(self, other: Outcome) -> None:

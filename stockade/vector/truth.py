@@ -36,17 +36,14 @@ class TrueStates:
         return TrueStates(copied(self.states), self.age.copy(), named, self.view)
 
     def __len__(self) -> int:
-        """Number of environments."""
         return len(self.states)
 
     def __getitem__(self, i: int) -> Any:
-        """The true state of environment i."""
         if self.view is not None and isinstance(self.states, np.ndarray):
             return self.view(self.states[i, ...])
         return self.states[i]
 
     def __getattr__(self, name: str) -> Any:
-        """A field, for all environments."""
         if name.startswith("__"):
             raise AttributeError(name)
         if self.named is not None:

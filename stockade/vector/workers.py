@@ -24,12 +24,7 @@ REPLACEABLE = ("step", "reset", "step_some", "reset_some")
 class WorkerVectorEnv(BaseVectorEnv):
     """Environments in workers, of which `restart` may be replaced in the life of the vector environment.
 
-    Args:
-        description, n_envs, buffers, config: as of `BaseVectorEnv`.
-        shared: whether workers write to `buffers` themselves.
-
-    Attributes:
-        restarts: how many workers were replaced.
+    `restarts` tells how many were. `shared`: whether workers write to `buffers` themselves.
     """
 
     def __init__(
@@ -76,10 +71,10 @@ class WorkerVectorEnv(BaseVectorEnv):
             return None
         return int(np.random.SeedSequence([int(self._last_seeds.values[i]), self.restarts]).generate_state(1)[0])
 
-    def _note_reset(self, mask: np.ndarray, seeds: Seeds, outcome: Outcome) -> list[Failure]:
+    def _note_reset(self, mask: np.ndarray, seeds: Seeds, outcome: Outcome) -> None:
         seeded = seeds.given & mask
         self._last_seeds.values[seeded], self._last_seeds.given[seeded] = seeds.values[seeded], True
-        return super()._note_reset(mask, seeds, outcome)
+        super()._note_reset(mask, seeds, outcome)
 
     def _keep_whole(self, rows: Any = slice(None)) -> None:
         """These rows of the arrays are complete."""
