@@ -18,7 +18,7 @@ from stockade.errors import WorkerDiedError, WorkerTimeoutError
 from stockade.vector.asynchronous import IDLE, SENT, AsyncVectorEnv
 from stockade.vector.local.env import Command, ProcessVectorEnv, Replies
 from stockade.vector.local.process import PoolConfig, Worker, pollable
-from stockade.vector.local.rings import STEP_ALL
+from stockade.vector.local.shared import STEP_ALL
 from stockade.vector.outcome import Factory, RunConfig
 
 _SHORTEST_NAP, _LONGEST_NAP = 0.0003, 0.02

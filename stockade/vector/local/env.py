@@ -15,8 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from stockade.errors import VectorError, WorkerDiedError, WorkerTimeoutError
-from stockade.vector.local.pool import WorkerPool
-from stockade.vector.local.process import PoolConfig, Worker
+from stockade.vector.local.process import PoolConfig, Worker, WorkerPool
 from stockade.vector.outcome import Factory, Outcome, RunConfig
 from stockade.vector.workers import WorkerVectorEnv
 

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from stockade.vector.host import SliceHost
 from stockade.vector.local.channel import Channel, from_peer, to_parent
 from stockade.vector.local.machine import die_with, use_one_thread
-from stockade.vector.local.rings import PAYLOAD, STEP_ALL, Ring
-from stockade.vector.local.segment import SharedBlock
+from stockade.vector.local.shared import PAYLOAD, STEP_ALL, Ring, SharedBlock
 from stockade.vector.outcome import Failure, Outcome
 from stockade.vector.spaces import Buffers, value_of
 

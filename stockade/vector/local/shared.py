@@ -1,19 +1,24 @@
-"""Two rings per worker in shared memory: entries are written there, their number travels by eventfd.
+"""Shared memory without a name, and the two rings per worker in it that carry commands and replies.
 
-parent: push entries, announce(k) -> eventfd -> worker: wait() = k, pop k entries; and the same the other way round.
+The block is a memfd: parent allocates -> the descriptor travels over the worker's socket -> both map it. Nothing can be
+left behind in /dev/shm: the kernel frees it when the last process that maps it is gone, however that ends.
 
-Nobody reads an index that the other side writes: what is new is known from the eventfd alone, whose kernel lock also
-orders the memory. An eventfd costs half of what a pipe or a socket does, and there is no name to leave behind, as
-there is with a POSIX semaphore.
+Entries are written to rings, their number travels by eventfd. parent: push entries, announce(k) -> eventfd -> worker:
+wait() = k, pop k entries; and the same the other way round. Nobody reads an index that the other side writes: what is
+new is known from the eventfd alone, whose kernel lock also orders the memory. An eventfd costs half of what a pipe or a
+socket does, and there is no name to leave behind, as there is with a POSIX semaphore.
 """
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 import os
 import select
 import time
 
-from stockade.errors import UnsupportedFeatureError
+from stockade.errors import SharedMemoryError, UnsupportedFeatureError
+from stockade.vector.local.machine import available_memory
 
 STEP_ALL = 1 << 30
 """Code of an entry: step all environments of the worker. Codes below it step one environment, given by its place."""
@@ -89,6 +94,48 @@ def require_eventfd() -> None:
         )
 
 
-def new_signals() -> tuple[int, int]:
-    """The eventfds of a worker: one it sleeps on, one that the parent polls."""
-    return os.eventfd(0, os.EFD_CLOEXEC), os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+class SharedBlock:
+    """A block of anonymous shared memory: `fd` for other processes, `size` in bytes, `view` of the memory."""
+
+    def __init__(self, fd: int, size: int) -> None:
+        self.fd = fd
+        self.size = size
+        self._map = mmap.mmap(fd, size)
+        self.view = memoryview(self._map)
+
+    @classmethod
+    def allocate(cls, size: int) -> SharedBlock:
+        """A new block, its pages reserved, so that the want of memory shows now and not as a SIGBUS later."""
+        size = -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
+        free = available_memory()
+        if free is not None and size > free:
+            raise SharedMemoryError(_too_big(size, free))
+        fd = os.memfd_create("stockade", os.MFD_CLOEXEC)
+        try:
+            os.ftruncate(fd, size)
+            os.posix_fallocate(fd, 0, size)
+            return cls(fd, size)
+        except OSError as error:
+            os.close(fd)
+            raise SharedMemoryError(_too_big(size, free)) from error
+
+    def close_fd(self) -> None:
+        """Close the descriptor; the mapping lives on."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def close(self) -> None:
+        """Give the memory back, or let that happen when the user lets go of arrays on it (`copy=False`)."""
+        self.close_fd()
+        with contextlib.suppress(BufferError):
+            self.view.release()
+            self._map.close()
+
+
+def _too_big(size: int, free: int | None) -> str:
+    known = "" if free is None else f", {free / 2**20:,.0f} MiB are available"
+    return (
+        f"the environments' arrays need {size / 2**20:,.0f} MiB of shared memory{known}: "
+        f"take fewer environments or smaller observations, or raise the memory limit"
+    )
