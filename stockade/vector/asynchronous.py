@@ -59,8 +59,6 @@ class AsyncVectorEnv(WorkerVectorEnv):
         """Wait until so many are ready, reporting failures meanwhile."""
         raise NotImplementedError
 
-    # The interface
-
     def async_reset(self, *, seed: SeedLike = None, options: dict[str, Any] | None = None) -> None:
         """Begin new episodes; `recv` returns their first observations, with reward 0.
 
@@ -118,8 +116,6 @@ class AsyncVectorEnv(WorkerVectorEnv):
         infos["env_id"] = rows
         return rows_of(buffers.observations, rows), buffers.rewards[rows], terminated, truncated, infos
 
-    # Bookkeeping
-
     def _accept_replies(self, env_ids: Sequence[int], outcome: Outcome | None) -> None:
         """The replies of these environments are here: they are ready, or must be reset."""
         failed: set[int] = set()
@@ -166,7 +162,6 @@ class AsyncVectorEnv(WorkerVectorEnv):
             raise AlreadyPendingCallError(f"environments {busy[:_SHOWN]} are in flight: recv() them first", "send")
 
     def _forget_all(self) -> None:
-        """Everything begins again."""
         self._status[:] = IDLE
         self._ready.clear()
         self._pending_infos.clear()

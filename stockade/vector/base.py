@@ -282,7 +282,6 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         return outcome
 
     def _note_reset(self, mask: np.ndarray, seeds: Seeds, outcome: Outcome) -> None:
-        """Bookkeeping after a reset."""
         self._needs_reset[mask] = False
         self._over = self._over & ~mask  # a new array: the user may have this one
         for failure in outcome.failures:

@@ -45,7 +45,6 @@ class SliceSpec:
 
     @property
     def env_ids(self) -> tuple[int, ...]:
-        """Its environments."""
         return tuple(range(self.first, self.stop))
 
     @property
@@ -66,7 +65,6 @@ class SliceHost:
     part: Any = None
 
     def __init__(self, spec: SliceSpec) -> None:
-        """Build the environments."""
         self.spec = spec
         self._count = spec.stop - spec.first
         self._factory = from_peer(spec.factory)
@@ -103,7 +101,6 @@ class SliceHost:
         return self.pickled((sequence, outcome or None, arrays), [outcome], kind)
 
     def handle(self, kind: str, arguments: tuple[Any, ...]) -> Outcome:
-        """Call the slice's method of this name."""
         outcome: Outcome = getattr(self.part, kind)(*arguments)
         if outcome.gathered:
             infos: list[dict[str, Any]] = [{} for _ in range(self._count)]

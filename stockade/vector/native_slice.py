@@ -91,7 +91,6 @@ class NativeSlice:
     # Stepping
 
     def step(self, actions: np.ndarray) -> Outcome:
-        """Advance every world by one action."""
         if not self._all_running:
             return self.step_some(np.arange(self.batch.n), actions)
         return self._play(None, actions)
@@ -178,7 +177,6 @@ class NativeSlice:
         return Outcome(gathered=self._infos(np.zeros_like(mask), mask.copy()) if self._world.gives_mask else {})
 
     def reset_some(self, places: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> Outcome:
-        """Begin episodes in the worlds `places` of this slice."""
         each: list[int | None] = [None] * self.batch.n
         for place, seed in zip(places, seeds, strict=True):
             each[place] = seed
@@ -226,7 +224,6 @@ class NativeSlice:
         self.buffers.age[rows] = 0
 
     def refresh_truths(self) -> Outcome:
-        """Fetch the true state of every world now."""
         self._write_truth(np.arange(self.batch.n))
         return Outcome()
 
@@ -284,7 +281,6 @@ class NativeSlice:
         old.rewards, old.terminated, old.truncated = np.empty(n), np.zeros(n, np.bool_), np.empty(n, np.bool_)
 
     def close(self) -> Outcome:
-        """End the threads."""
         self.batch.close()
         return Outcome()
 

@@ -149,7 +149,6 @@ class Failure:
         return cls(env_id, during, action, seed, step, text, pickled)
 
     def error(self) -> EnvironmentFailure:
-        """What is known of the failure, as an exception."""
         return EnvironmentFailure(self.env_id, self.during, self.action, self.seed, self.step, self.text)
 
 
@@ -171,7 +170,6 @@ class Outcome:
         return bool(self.infos or self.failures or self.truths or self.values)
 
     def extend(self, other: Outcome) -> None:
-        """Add that of another slice."""
         self.infos += other.infos
         self.failures += other.failures
         self.truths += other.truths

@@ -179,7 +179,6 @@ class EnvSlice:
         return self.reset_some(places, [int(seeds[i]) if given[i] else None for i in places], options)
 
     def reset_some(self, places: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> Outcome:
-        """Reset the environments `places` of this slice."""
         outcome = Outcome()
         for i, seed in zip(places, seeds, strict=True):
             self._rewards[i], self._terminated[i], self._truncated[i] = 0.0, False, False
@@ -234,7 +233,6 @@ class EnvSlice:
         self.buffers.age[i] = 0
 
     def refresh_truths(self) -> Outcome:
-        """Fetch the true state of every environment now."""
         outcome = self._each("true_state", self._refresh_truth)
         self._hand_over_truths(outcome)
         return outcome
@@ -246,8 +244,6 @@ class EnvSlice:
     # Other calls
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
-        """Call a method, or read an attribute, of every environment."""
-
         def called(i: int) -> Any:
             value = self.environments[i].get_wrapper_attr(name)
             return value(*args, **kwargs) if callable(value) else value
@@ -255,7 +251,6 @@ class EnvSlice:
         return self._each(name, called)
 
     def set_attr(self, values: Sequence[Any], name: str) -> Outcome:
-        """Set an attribute of every environment."""
         return self._each(f"set_attr({name!r})", lambda i: self.environments[i].set_wrapper_attr(name, values[i]))
 
     def apply(self, chosen: Sequence[bool], function: Callable[[Any], Any]) -> Outcome:
@@ -279,7 +274,6 @@ class EnvSlice:
         return outcome
 
     def close(self) -> Outcome:
-        """Close every environment."""
         return self._each("close", lambda i: self.environments[i].close())
 
     def _each(self, during: str, function: Callable[[int], Any], chosen: Sequence[bool] | None = None) -> Outcome:

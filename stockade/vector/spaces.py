@@ -43,7 +43,6 @@ class Leaf:
 
 
 def leaves(space: Space[Any], path: tuple[Any, ...] = ()) -> list[Leaf]:
-    """All leaves of a space, in a fixed order."""
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
         return [leaf for key, sub in parts for leaf in leaves(sub, (*path, key))]
@@ -217,7 +216,6 @@ class _LeafGate:
         )
 
     def _refuse(self, array: np.ndarray, bad: np.ndarray, env_ids: np.ndarray | None) -> NoReturn:
-        """Name the first offender."""
         row = int(np.argmax(bad.reshape(len(array), -1).any(axis=1)))
         index = row if env_ids is None else int(env_ids[row])
         allowed = f"; take {self._low} to {self._high}" if isinstance(self._low, int) else ""
@@ -294,7 +292,6 @@ class Buffers:
         assign(self.results(), rows, results)
 
     def part(self, first: int, stop: int) -> Buffers:
-        """Views of the rows first..stop-1."""
         return Buffers(*(rows_of(getattr(self, field.name), slice(first, stop)) for field in fields(self)))
 
 

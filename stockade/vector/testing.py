@@ -99,7 +99,6 @@ class SyntheticEnv(gymnasium.Env[np.ndarray, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin an episode."""
         begin = self._clock()
         super().reset(seed=seed)
         if seed is not None:
@@ -142,7 +141,6 @@ class SyntheticEnv(gymnasium.Env[np.ndarray, np.int64]):
         return observation, reward, over and self._terminates, over and not self._terminates, info
 
     def render(self) -> str | None:
-        """The step of the episode, as text."""
         return f"step {self._time}" if self.render_mode == "ansi" else None
 
     def snapshot(self) -> dict[str, Any]:
@@ -207,8 +205,6 @@ class SyntheticEnv(gymnasium.Env[np.ndarray, np.int64]):
 
 @dataclass(frozen=True)
 class SyntheticState:
-    """True state of a `SyntheticEnv`."""
-
     time: int
     values: np.ndarray
 

@@ -40,11 +40,9 @@ class Tuning:
 
     @property
     def best(self) -> Trial:
-        """The fastest."""
         return self.trials[0]
 
     def __str__(self) -> str:
-        """A table."""
         lines = [f"{'backend':<14} {'workers':>7} {'batch':>6} {'steps/s':>12}   ({self.n_envs} environments)"]
         for trial in self.trials:
             workers = "-" if trial.workers is None else trial.workers

@@ -87,13 +87,11 @@ class WorkerVectorEnv(BaseVectorEnv):
 
 
 def divide(factory: bytes, n_envs: int, workers: int, config: RunConfig) -> list[SliceSpec]:
-    """Environments spread evenly over workers."""
     bounds = itertools.pairwise(n_envs * k // workers for k in range(workers + 1))
     return [SliceSpec(index, factory, first, stop, config) for index, (first, stop) in enumerate(bounds)]
 
 
 def overdue(name: str, spec: SliceSpec, note: str = "") -> WorkerTimeoutError:
-    """The error for a worker that did not answer."""
     return WorkerTimeoutError(
         f"{name} did not answer within timeout={spec.config.timeout} s and was killed; pass a larger timeout=, or None "
         f"to wait for ever, if steps may take that long. {note}",

@@ -25,7 +25,6 @@ class CheckReport:
     skipped: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """One line a rule."""
         lines = [f"{name:<24} holds" for name in self.passed]
         return "\n".join(lines + [f"{name:<24} skipped: {reason}" for name, reason in self.skipped.items()])
 

@@ -80,7 +80,6 @@ class Trial:
 
 
 def mode_of(envs: VectorEnv[Any, Any, Any]) -> AutoresetMode:
-    """The autoreset mode that the metadata name."""
     mode = envs.metadata.get("autoreset_mode")
     if not isinstance(mode, AutoresetMode):
         raise ContractViolation("metadata", f"metadata['autoreset_mode'] must be an AutoresetMode, got {mode!r}")
@@ -88,7 +87,6 @@ def mode_of(envs: VectorEnv[Any, Any, Any]) -> AutoresetMode:
 
 
 def actions_for(envs: VectorEnv[Any, Any, Any], steps: int, seed: int) -> list[Any]:
-    """Batches of random actions."""
     envs.action_space.seed(seed)
     return [envs.action_space.sample() for _ in range(steps)]
 

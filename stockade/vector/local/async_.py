@@ -63,8 +63,6 @@ class AsyncPoolVectorEnv(AsyncVectorEnv, ProcessVectorEnv):
             if commands is not None:
                 commands.announce(count)
 
-    # Waiting
-
     def _await_ready(self, size: int) -> None:
         deadline = self._deadline()
         self._drain(0.0)
@@ -140,8 +138,6 @@ class AsyncPoolVectorEnv(AsyncVectorEnv, ProcessVectorEnv):
             self._selector.unregister(dead.reply_fd)
         super()._replace(command, dead, error)
         self._watch(self._pool.workers[dead.index])
-
-    # Bookkeeping
 
     def _dispatch(self, env_id: int) -> None:
         """Give one environment's command, a reset or a step, to its worker."""

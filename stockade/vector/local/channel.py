@@ -35,11 +35,9 @@ class Channel:
 
     @property
     def fd(self) -> int:
-        """Descriptor to wait on."""
         return self._socket.fileno()
 
     def send(self, payload: bytes, deadline: float | None = None) -> None:
-        """Send one message."""
         length = _LENGTH.pack(len(payload))
         for part in (length + payload,) if len(payload) <= _CHUNK else (length, payload):
             data = memoryview(part)
@@ -52,19 +50,16 @@ class Channel:
                     raise EOFError(_GONE) from error
 
     def receive(self, deadline: float | None = None) -> bytes:
-        """Receive one message."""
         (length,) = _LENGTH.unpack(self._receive_exactly(_LENGTH.size, deadline))
         return self._receive_exactly(length, deadline)
 
     def send_fds(self, fds: list[int]) -> None:
-        """Hand copies of descriptors over."""
         try:
             socket.send_fds(self._socket, [b"f"], fds)
         except ConnectionError as error:
             raise EOFError(_GONE) from error
 
     def receive_fds(self) -> list[int]:
-        """Take descriptors that `send_fds` sent."""
         data, fds, _, _ = socket.recv_fds(self._socket, 1, _MAX_FDS)
         if not data:
             raise EOFError(_GONE)
@@ -106,7 +101,6 @@ def to_worker(message: Any) -> bytes:
 
 
 def quickly_pickled(message: Any) -> bytes:
-    """Pickle arrays and plain values."""
     return pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
 
 

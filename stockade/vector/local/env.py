@@ -46,12 +46,10 @@ class ProcessVectorEnv(WorkerVectorEnv):
 
     @property
     def workers(self) -> int:
-        """Number of worker processes."""
         return len(self._pool.workers)
 
     @property
     def worker_pids(self) -> tuple[int, ...]:
-        """Process ids of the workers."""
         return tuple(worker.process.pid for worker in self._pool.workers)
 
     def _step_all(self) -> Outcome:
@@ -121,7 +119,6 @@ class ProcessVectorEnv(WorkerVectorEnv):
             self._lose(command, worker, TimeoutError())
 
     def _take(self, command: Command, worker: Worker, outcomes: dict[int, Outcome | None]) -> None:
-        """Take what a live worker has sent."""
         try:
             replies = worker.collect(self._pool.buffers, self._due)
         except (EOFError, TimeoutError) as error:

@@ -55,8 +55,6 @@ class PoolConfig:
 
 
 class Worker:
-    """One worker process, seen from the parent."""
-
     def __init__(self, spec: SliceSpec, config: PoolConfig, inherited: tuple[int, ...]) -> None:
         self.index = spec.index
         self.spec = spec
@@ -119,7 +117,6 @@ class Worker:
         self.outstanding += 1
 
     def post_message(self, sequence: int, kind: str, arguments: tuple[Any, ...], deadline: float | None) -> None:
-        """Give a command with arguments."""
         if self.commands is None:
             pickled = quickly_pickled if kind == "step" else to_worker
             self.channel.send(pickled((kind, sequence, arguments)), deadline)
@@ -169,7 +166,6 @@ class Worker:
             self.process.join()
 
     def release(self) -> None:
-        """Close what belongs to a process that has ended."""
         self.alive = False
         self.process.join()
         self.process.close()
@@ -181,14 +177,12 @@ class Worker:
         self.commands = self.replies = None
 
     def death(self, note: str = "") -> WorkerDiedError:
-        """The error for a process that has ended on its own."""
         self.process.join(_DIE_SECONDS)
         code = self.process.exitcode
         name = f"worker {self.index} (process {self.process.pid}, environments {self.spec.span})"
         return WorkerDiedError(f"{name} {describe_exit(code)}. {note}", self.index, self.spec.env_ids, code)
 
     def overdue(self, note: str = "") -> WorkerTimeoutError:
-        """The error for a process that did not answer."""
         return overdue(f"worker {self.index} (environments {self.spec.span})", self.spec, note)
 
 
@@ -222,7 +216,6 @@ class WorkerPool:
             raise
 
     def replace(self, dead: Worker, inheritance: Inheritance) -> Worker:
-        """Put a new process in the place of one that has ended."""
         self.kill(dead)
         dead.release()
         with self._ready_to_start():
@@ -242,7 +235,6 @@ class WorkerPool:
         return found
 
     def kill(self, worker: Worker) -> None:
-        """End a worker that does not answer."""
         if worker.alive:
             self.deaths.unregister(worker.process.sentinel)
             worker.alive = False
@@ -283,7 +275,6 @@ class WorkerPool:
         return worker
 
     def _greet(self, worker: Worker) -> Description:
-        """Wait until a worker has built its environments."""
         deadline = None if self._timeout is None else time.monotonic() + self._timeout
         try:
             answer = from_peer(worker.channel.receive(deadline))
@@ -308,7 +299,6 @@ class WorkerPool:
         return buffers
 
     def _place(self, worker: Worker) -> None:
-        """Tell a worker where its arrays are."""
         placement = None
         if self._block is not None:
             rings = self._arrays_size + 2 * self._ring * worker.index
@@ -351,7 +341,6 @@ def ready_to_start(start_method: StartMethod, modules: tuple[str, ...]) -> Itera
 
 
 def describe_exit(code: int | None) -> str:
-    """How a process ended, for people."""
     if code is None:
         return "ended, nobody knows how"
     if code >= 0:

@@ -57,7 +57,6 @@ class Ring:
         os.eventfd_write(self.fd, count)
 
     def post(self, sequence: int, code: int) -> None:
-        """Push and announce one entry."""
         self._slots[self._next] = (sequence & _SEQUENCE_MASK) << _CODE_BITS | code
         self._next = (self._next + 1) % self._size
         os.eventfd_write(self.fd, 1)
@@ -87,7 +86,6 @@ def ring_bytes(environments: int) -> int:
 
 
 def require_eventfd() -> None:
-    """Refuse machines on which there are no rings."""
     if not hasattr(os, "eventfd"):
         raise UnsupportedFeatureError(
             "the backends shared_memory and async need eventfd, which is Linux only: take backend='pipes' or 'serial'"

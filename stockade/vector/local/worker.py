@@ -42,7 +42,6 @@ class Placement:
     awake: float
 
     def open_rings(self, view: memoryview, command_fd: int, reply_fd: int) -> tuple[Ring, Ring]:
-        """Commands and replies."""
         middle, end = self.rings + self.ring, self.rings + 2 * self.ring
         return Ring(view[self.rings : middle], command_fd), Ring(view[middle:end], reply_fd)
 

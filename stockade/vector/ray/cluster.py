@@ -145,7 +145,6 @@ class SliceActor:
         return self._host.serve(kind, 0, arguments)
 
     def close(self) -> None:
-        """Close the environments."""
         self._host.close()
 
 
@@ -163,7 +162,6 @@ class RemoteWorker:
         self.building = self.actor.build.remote(to_worker(spec))
 
     def greet(self) -> Description:
-        """Wait until the actor has built its environments."""
         errors, limit = self._ray.exceptions, self._config.start_timeout
         try:
             answer = from_peer(self._ray.get(self.building, timeout=limit))
@@ -187,12 +185,10 @@ class RemoteWorker:
         return self.actor.serve.remote(pickled((kind, arguments)))
 
     def kill(self) -> None:
-        """End the actor, whatever it does."""
         with contextlib.suppress(self._ray.exceptions.RayError):
             self._ray.kill(self.actor)
 
     def death(self, error: Exception, note: str = "") -> WorkerDiedError:
-        """The error for an actor that was lost."""
         reason = " ".join(str(error).split())
         return WorkerDiedError(f"{self.name} was lost: {reason} {note}", self.spec.index, self.spec.env_ids, None)
 
@@ -204,7 +200,6 @@ class RemoteWorker:
 
 
 def free_cpus(ray: Any) -> str:
-    """For messages."""
     free, there = ray.available_resources().get("CPU", 0.0), ray.cluster_resources().get("CPU", 0.0)
     return f"{free:g} of the Ray cluster's {there:g} CPUs are free."
 

@@ -58,12 +58,10 @@ class RayVectorEnv(AsyncVectorEnv):
 
     @property
     def workers(self) -> int:
-        """Number of actors."""
         return len(self._workers)
 
     @property
     def worker_pids(self) -> tuple[int, ...]:
-        """Process ids of the actors, each on its own machine."""
         return tuple(worker.place[0] for worker in self._workers if worker.place is not None)
 
     # Commands to all environments: see the base class
@@ -94,8 +92,6 @@ class RayVectorEnv(AsyncVectorEnv):
         for index in range(len(self._workers)):
             merged.extend(outcomes[index])
         return merged
-
-    # Calls and replies
 
     def _submit(self, call: Call) -> None:
         self._flying[self._workers[call.worker].call(call.kind, call.arguments)] = call
@@ -135,8 +131,6 @@ class RayVectorEnv(AsyncVectorEnv):
             rows: Any = self._specs[call.worker].rows if call.env_ids is None else list(call.env_ids)
             self._buffers.put_results(rows, arrays)
         return call, outcome or Outcome()
-
-    # Losses
 
     def _give_up_waiting(self) -> None:
         """The deadline has passed: the actors that owe something hang."""
