@@ -32,15 +32,15 @@ _SHOWN = 8
 
 @dataclass(frozen=True)
 class VectorSnapshot:
-    """The state of all environments of a vector environment, or of one, to be given back to `restore`."""
+    """The state of all environments of a vector environment, or of one, to be given back to `restore`.
 
-    saved: tuple[Saved, ...]
-    truths: tuple[Any, ...]
-    over: tuple[bool, ...]
-    needs_reset: tuple[bool, ...]
+    An entry has what the slice saved, the true state (if an object), whether the episode is over, a reset needed.
+    """
+
+    entries: tuple[tuple[Saved, Any, bool, bool], ...]
 
     def __len__(self) -> int:
-        return len(self.saved)
+        return len(self.entries)
 
 
 class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
@@ -200,14 +200,10 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         """
         self._require_begun()
         chosen = self._chosen(index)
+        values, truths = self._ask("snapshot", (chosen,)).values, self._truths
+        over, needs_reset = self._over.tolist(), self._needs_reset.tolist()
         rows = np.flatnonzero(chosen).tolist()
-        values = self._ask("snapshot", (chosen,)).values
-        return VectorSnapshot(
-            tuple(values[i] for i in rows),
-            tuple(self._truths.get(i) for i in rows),
-            tuple(self._over[rows].tolist()),
-            tuple(self._needs_reset[rows].tolist()),
-        )
+        return VectorSnapshot(tuple((values[i], truths.get(i), over[i], needs_reset[i]) for i in rows))
 
     def restore(self, snapshot: Any, index: int | None = None, seed: int | None = None) -> Any:
         """Bring all environments back to a snapshot, or one of them, if they have a method `restore(state)`.
@@ -226,22 +222,21 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         if index is not None:
             self._require_begun()
         if not isinstance(snapshot, VectorSnapshot):
-            snapshot = VectorSnapshot((Saved(snapshot, 0, RUNNING, None, None),), (None,), (False,), (False,))
+            snapshot = VectorSnapshot(((Saved(snapshot, 0, RUNNING, None, None), None, False, False),))
         chosen = self._chosen(index)
         rows = np.flatnonzero(chosen).tolist()
         if len(snapshot) not in (1, len(rows)):
             raise ValueError(f"this is a snapshot of {len(snapshot)} environments, which do not fit into {len(rows)}")
-        place_of = dict(zip(rows, range(len(rows)) if len(snapshot) > 1 else [0] * len(rows), strict=True))
-        entries = [snapshot.saved[place_of[i]] if i in place_of else None for i in range(self.num_envs)]
+        wanted = dict(zip(rows, snapshot.entries * (len(rows) // len(snapshot)), strict=True))
+        entries = [wanted[i][0] if i in wanted else None for i in range(self.num_envs)]
         seeds = read_seeds(seed, self.num_envs).each()
         saved = self._command("snapshot", (chosen & ~self._needs_reset,))  # to be undone if one of them refuses
         outcome = self._command("restore", (entries, seeds))
         if outcome.failures:
             self._command("restore", (saved.values, [None] * self.num_envs))
             raise_failure(outcome.failures)
-        for i, place in place_of.items():
-            self._over[i], self._needs_reset[i] = snapshot.over[place], snapshot.needs_reset[place]
-            self._truths[i] = snapshot.truths[place]
+        for i, (_, truth, over, needs_reset) in wanted.items():
+            self._truths[i], self._over[i], self._needs_reset[i] = truth, over, needs_reset
         self._steppable = not self._needs_reset.any()
         self._never_reset = False
         self._truths.update(outcome.truths)

@@ -6,6 +6,7 @@ Local processes (local/worker.py) and Ray's actors (ray/cluster.py) both hold a 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ class SliceSpec:
     config: RunConfig
     inheritance: Inheritance | None = None
 
-    @property
+    @cached_property
     def rows(self) -> slice:
         """Its rows of the arrays of all environments."""
         return slice(self.first, self.stop)
