@@ -23,21 +23,18 @@ CHANGING = ("step", "reset", "restore", "refresh_truths", "step_some", "reset_so
 
 @dataclass(frozen=True)
 class SliceSpec:
-    """What worker number `index` has to know.
+    """What a worker has to know.
 
-    Attributes:
-        factory: makes one environment, or with a method `make_slice` a slice of them (see `NativeFactory`); pickled, so
-            that a factory that cannot be unpickled is reported.
-        first, stop: ids of its first environment, and of the one after its last.
-        inheritance: given if this worker replaces one that died.
+    The factory makes one environment, or with a method `make_slice` a slice of them (see `NativeFactory`). It is
+    pickled, so that one that cannot be unpickled is reported.
     """
 
-    index: int
+    index: int  # the worker's number
     factory: bytes
-    first: int
-    stop: int
+    first: int  # id of its first environment
+    stop: int  # and of the one after its last
     config: RunConfig
-    inheritance: Inheritance | None = None
+    inheritance: Inheritance | None = None  # given if this worker replaces one that died
 
     @cached_property
     def rows(self) -> slice:
@@ -55,15 +52,9 @@ class SliceSpec:
 
 
 class SliceHost:
-    """Holds a slice of environments and serves commands, one after the other.
+    """Holds a slice of environments and serves commands, one after the other."""
 
-    Attributes:
-        spec: what it was made of.
-        description: of its environments.
-        part: the slice, once `open` was called.
-    """
-
-    part: Any = None
+    part: Any = None  # the slice, once `open` was called
 
     def __init__(self, spec: SliceSpec) -> None:
         self.spec = spec

@@ -26,13 +26,8 @@ RUNNING, RESET_OWED, LOST, FAILED = range(4)
 class EnvSlice:
     """Some environments, stepped one after the other.
 
-    Args:
-        environments: the environments; `first` is the global id of the first one, the others follow.
-        buffers: their rows.
-        inheritance: given if this slice takes the place of one that died.
-
-    Attributes:
-        state, clock, began, seeds, next_seeds: of each environment; `NativeSlice` sets them for its worlds.
+    `first` is the global id of the first one, `buffers` are their rows, `inheritance` is given if this slice takes the
+    place of one that died. `NativeSlice` sets state, clock, began, seeds and next_seeds for its worlds.
     """
 
     def __init__(

@@ -247,25 +247,15 @@ class Layout:
 
 @dataclass
 class Buffers:
-    """The arrays of some environments, one row each. The same class for all of them and for one worker's slice.
+    """The arrays of some environments, one row each. The same class for all of them and for one worker's slice."""
 
-    Attributes:
-        observations: tree of arrays (n, ...).
-        actions: tree of arrays (n, ...).
-        rewards: (n,) float64.
-        terminated: (n,) bool.
-        truncated: (n,) bool.
-        age: (n,) int32, steps since the true state was refreshed, -1 for never.
-        truth: (n,) structured array of true states, or None if they are not typed.
-    """
-
-    observations: Tree
-    actions: Tree
-    rewards: np.ndarray
-    terminated: np.ndarray
-    truncated: np.ndarray
-    age: np.ndarray
-    truth: np.ndarray | None = None
+    observations: Tree  # of arrays (n, ...)
+    actions: Tree  # of arrays (n, ...)
+    rewards: np.ndarray  # (n,) float64
+    terminated: np.ndarray  # (n,) bool
+    truncated: np.ndarray  # (n,) bool
+    age: np.ndarray  # (n,) int32, steps since the true state was refreshed, -1 for never
+    truth: np.ndarray | None = None  # (n,) structured array of true states, None if they are not typed
 
     @classmethod
     def allocate(cls, layout: Layout, n: int, memory: memoryview | None = None) -> Buffers:

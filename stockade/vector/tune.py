@@ -66,12 +66,10 @@ def autotune(
     of a policy is not in it. If yours takes long, `async` gains more than the table says.
 
     Args:
-        factory: makes one environment.
-        n_envs: how many.
+        factory, n_envs, **options: as of `make_vector`.
         backends: which to try.
         workers: which numbers of workers to try; default half the cores, the cores, and twice the cores.
         seconds: how long to measure each.
-        **options: for `make_vector`.
 
     Returns:
         The measurements, fastest first; `print` them, and pass `tuning.best.options` on.

@@ -25,21 +25,13 @@ _COALESCE = 0.0005
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a worker finds its part of the shared block.
+    """Where a worker finds its part of the shared block."""
 
-    Attributes:
-        size: of the block, in bytes.
-        environments: rows of all arrays in it.
-        rings: offset of its rings, commands first, then replies.
-        ring: size of each ring.
-        awake: seconds to wait for a command before the core may sleep.
-    """
-
-    size: int
-    environments: int
-    rings: int
-    ring: int
-    awake: float
+    size: int  # of the block, in bytes
+    environments: int  # rows of all arrays in it
+    rings: int  # offset of its rings, commands first, then replies
+    ring: int  # size of each ring
+    awake: float  # seconds to wait for a command before the core may sleep
 
     def open_rings(self, view: memoryview, command_fd: int, reply_fd: int) -> tuple[Ring, Ring]:
         middle, end = self.rings + self.ring, self.rings + 2 * self.ring
@@ -47,14 +39,10 @@ class Placement:
 
 
 def run_worker(end: socket.socket, pickled: bytes, parent: int, lasting: bool, inherited: tuple[int, ...]) -> None:
-    """The process's main function.
+    """The process's main function: its end of the channel, its `SliceSpec`, and the process id of its parent.
 
-    Args:
-        end: its end of the channel.
-        pickled: its `SliceSpec`.
-        parent: process id of the parent.
-        lasting: whether the thread that forked us lasts, see `machine.die_with`.
-        inherited: descriptors of the parent that a forked child has and must not keep.
+    `lasting`: whether the thread that forked us lasts, see `machine.die_with`. `inherited`: descriptors of the parent
+    that a forked child has and must not keep.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
