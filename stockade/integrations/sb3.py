@@ -25,7 +25,7 @@ from stockade.vector.base import BaseVectorEnv
 from stockade.vector.infos import scatter_infos
 from stockade.vector.native import NativeVectorEnv
 from stockade.vector.outcome import Factory
-from stockade.vector.spaces import RowReader
+from stockade.vector.spaces import value_of
 
 try:
     from stable_baselines3.common.monitor import Monitor
@@ -92,7 +92,6 @@ class StockadeVecEnv(VecEnv):
         self._core = core
         self._is_same_step = core.autoreset_mode is AutoresetMode.SAME_STEP
         self._monitor = monitor
-        self._rows = RowReader(envs.single_observation_space)
         self._actions: np.ndarray | None = None
         self._returns, self._lengths = np.zeros(envs.num_envs), np.zeros(envs.num_envs, np.int64)
         self._start = time.time()
@@ -149,7 +148,7 @@ class StockadeVecEnv(VecEnv):
             rest = {key: value for key, value in info.items() if key not in _FINAL}
             scatter_infos(rest, [self.reset_infos[i] if done else infos[i] for i, done in enumerate(dones.tolist())])
         else:
-            last_obs = [self._rows.one(obs, i) for i in ended]
+            last_obs = [value_of(obs, i) for i in ended]
             scatter_infos(info, infos)
             obs, info = self.vector.reset(options={"reset_mask": dones.copy()})
             scatter_infos(info, self.reset_infos)
