@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from stockade.bench.result import RESULTS
 from stockade.errors import InputError
@@ -39,8 +40,7 @@ PLAN: dict[str, tuple[str, ...]] = {
 NOT_QUICK = ("vector", "learn")
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What became of a bench. `problem` is None if all is well."""
 
     name: str
@@ -50,16 +50,13 @@ class Outcome:
 
 @dataclass(frozen=True)
 class AllBenches:
-    """Run every bench but the search's; under half an hour on 2 cores, about a minute with --quick."""
+    """Every bench below but the search's, into a folder of results: half an hour on 2 cores, a minute with --quick."""
 
-    quick: bool = False
-    """Short rounds of the lighter benches: to see that all works, not for figures."""
+    quick: bool = False  # Short rounds of the lighter benches: to see that all works, not for figures.
     results: Path | None = None
     """Folder for the results, one JSON file per bench. Default: benchmarks/results, or bench-quick with --quick."""
-    only: tuple[str, ...] = ()
-    """Only these benches."""
-    minutes: float = 12.0
-    """A bench that takes longer than this is ended."""
+    only: tuple[str, ...] = ()  # Only these benches.
+    minutes: float = 12.0  # A bench that takes longer than this is ended.
 
     def run(self) -> int:
         """Run, and tell what failed at the end; exit code 1 if anything did."""
@@ -76,17 +73,16 @@ class AllBenches:
                 command = ["bench", name, *arguments, "--json", str(folder / f"{name}.json")]
                 print(f"\n[{number}/{len(names)}] stockade {' '.join(command)}", flush=True)
                 outcomes.append(run_bench(name, [sys.executable, "-m", "stockade.cli", *command], 60 * self.minutes))
-        failed = [outcome.name for outcome in outcomes if outcome.problem]
-        rows = [[outcome.name, outcome.seconds, outcome.problem or "done"] for outcome in outcomes]
+        failed = [name for name, _, problem in outcomes if problem]
+        rows = [[name, seconds, problem or "done"] for name, seconds, problem in outcomes]
         print(f"\n{Table(['bench', 'seconds', ''], rows)}\n{folder}")
         if failed:
             print(f"failed: {', '.join(failed)}")
         return 1 if failed else 0
 
     def _names(self) -> list[str]:
-        for name in self.only:
-            if name not in PLAN:
-                raise InputError(f"--only {name}: there is no such bench; there are {', '.join(PLAN)}")
+        for name in set(self.only) - set(PLAN):
+            raise InputError(f"--only {name}: there is no such bench; there are {', '.join(PLAN)}")
         if not self.minutes > 0:
             raise InputError(f"--minutes {self.minutes}: a bench needs more than that")
         chosen = [name for name in PLAN if not self.only or name in self.only]
@@ -104,8 +100,7 @@ def run_bench(name: str, command: list[str], limit: float) -> Outcome:
     child = subprocess.Popen(command, start_new_session=True)
     problem, left = None, []
     try:
-        code = child.wait(limit)
-        if code != 0:
+        if code := child.wait(limit):
             problem = f"exit code {code}" if code > 0 else f"ended by {signal.Signals(-code).name}"
         left = _wait_for_none(child.pid, GRACE)
     except subprocess.TimeoutExpired:
@@ -153,11 +148,7 @@ def _end_session(child: subprocess.Popen[bytes]) -> None:
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
     """Let SIGTERM end us as Ctrl-C does, after the bench in flight: its session does not get our signals."""
-
-    def stop(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, stop)
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         yield
     finally:
