@@ -6,30 +6,21 @@ evaluate, curves, ablate, behaviour, cyborg -> benchmarks/results/champion/*.jso
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import Any
 
 import tyro
 from champion_ablate import Ablate
 from champion_behaviour import Behaviour
-from champion_curves import Curves
-from champion_evaluate import Cyborg, Evaluate
+from champion_evaluate import Curves, Cyborg, Evaluate
 from champion_tables import Tables
 
 from stockade.errors import InputError
 
-COMMANDS = (
-    Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
-    | Annotated[Curves, tyro.conf.subcommand("curves")]
-    | Annotated[Ablate, tyro.conf.subcommand("ablate")]
-    | Annotated[Behaviour, tyro.conf.subcommand("behaviour")]
-    | Annotated[Cyborg, tyro.conf.subcommand("cyborg")]
-    | Annotated[Tables, tyro.conf.subcommand("tables")]
-)
-
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit code: 0, 2 for what cannot be done, or that of a training that was stopped."""
-    command: Any = tyro.cli(COMMANDS, args=arguments, description=__doc__)
+    commands: Any = Evaluate | Curves | Ablate | Behaviour | Cyborg | Tables
+    command = tyro.cli(commands, args=arguments, description=__doc__)
     try:
         return int(command.run())
     except InputError as error:

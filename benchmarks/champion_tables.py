@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 from champion_ablate import WHOLE, same_recipe, variants
-from champion_protocol import RED_NAMES, RESULTS, ROOT, RULE_SETS, check_out, read_json
+from champion_evaluate import RED_NAMES, RESULTS, ROOT, RULE_SETS, read_json
 
 from stockade.bench.report import fill
 from stockade.cage2.scenario import HOSTS
-from stockade.errors import InputError
-from stockade.files import write_durably
+from stockade.errors import InputError, flag_of
+from stockade.files import check_writable, write_durably
 from stockade.learn.config import PPOConfig, TrainConfig
 from stockade.learn.leaderboard import CELLS, PUBLISHED, REDS
 from stockade.learn.presets import CHAMPION
@@ -29,7 +29,6 @@ _ATTACKERS = ("bline", "meander")
 _COLUMNS = [(red, rules) for red in _ATTACKERS for rules in RULE_SETS]
 _HEADS = [f"{RED_NAMES[red]}, `{rules}`" for red, rules in _COLUMNS]
 _NEVER = {"preset", "name", "runs", "resume", "seed", "tensorboard", "ppo", "threads", "backend"}
-_FLAGS = {"red": "red-agent", "horizon": "max-steps"}
 
 
 @dataclass(frozen=True)
@@ -38,12 +37,11 @@ class Tables:
 
     page: Path = ROOT / "docs" / "champion.md"
     """The page; what is between `<!-- champion:NAME:begin -->` and `<!-- champion:NAME:end -->` is made anew."""
-    results: Path = RESULTS
-    """Folder of the results."""
+    results: Path = RESULTS  # Folder of the results.
 
     def run(self) -> int:
         """Write it."""
-        check_out(self.page)
+        check_writable(self.page, "--page")
         write_durably(self.page.absolute(), filled(self.page, self.results).encode())
         print(f"wrote {self.page}")
         return 0
@@ -51,43 +49,30 @@ class Tables:
 
 def filled(page: Path, results: Path) -> str:
     """The text of the page with its tables made anew."""
-    return fill(page, "champion", {name: partial(_markdown, table, results) for name, table in TABLES.items()})
-
-
-def _markdown(table: Callable[[Path], Table], results: Path) -> str:
-    return table(results).markdown()
+    return fill(page, "champion", {name: lambda make=make: make(results).markdown() for name, make in TABLES.items()})
 
 
 def _read(results: Path, name: str) -> Any:
     content = read_json(results / f"{name}.json")
     if content is None:
-        raise InputError(
-            f"{results / name}.json is not there: `python benchmarks/champion.py --help` says what makes it"
-        )
+        advice = "`python benchmarks/champion.py --help` says what makes it"
+        raise InputError(f"{results / name}.json is not there: {advice}")
     return content
 
 
-# -------------------------------------------------------------------------------------------------- results and recipe
 def recipe(_: Path) -> Table:
     """Settings of the preset that differ from the defaults of `stockade train`."""
     pairs = [(CHAMPION, TrainConfig()), (CHAMPION.ppo, PPOConfig())]
     names = [(field.name, getattr(ours, field.name), getattr(default, field.name))
              for ours, default in pairs for field in fields(ours) if field.name not in _NEVER]  # fmt: skip
-    rows = [[f"`--{_FLAGS.get(name, name).replace('_', '-')}`", _setting(value), _setting(default)]
-            for name, value, default in names if value != default]  # fmt: skip
+    rows = [[f"`{flag_of(name)}`", *map(_setting, pair)] for name, *pair in names if pair[0] != pair[1]]
     return Table(["setting", "champion", "default"], rows, align="lll")
 
 
 def _setting(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return (
-        " ".join(map(str, value))
-        if isinstance(value, tuple)
-        else f"{value:,}"
-        if value.__class__ is int
-        else str(value)
-    )
+    return " ".join(map(str, value)) if isinstance(value, tuple) else f"{value:,}" if type(value) is int else str(value)
 
 
 def scores(rules: str, results: Path) -> Table:
@@ -116,10 +101,10 @@ def _active(cells: list[Any]) -> list[Any]:
 
 def cost(results: Path) -> Table:
     """What each training took, and which checkpoint validation chose."""
-    found = [(run, rules) for rules in RULE_SETS for run in _read(results, "champion")["runs"] if not run["shipped"]]
-    rows = [[f"`{rules}`", run["rules"][rules]["seed"], run["rules"][rules]["cost"]["episodes"],
-             run["rules"][rules]["cost"]["steps"], f"{run['rules'][rules]['cost']['minutes']:.1f}",
-             run["rules"][rules]["chosen_after"]] for run, rules in found]  # fmt: skip
+    runs = [run["rules"] for run in _read(results, "champion")["runs"] if not run["shipped"]]
+    found = [(rules, run[rules], run[rules]["cost"]) for rules in RULE_SETS for run in runs]
+    rows = [[f"`{rules}`", run["seed"], spent["episodes"], spent["steps"], f"{spent['minutes']:.1f}",
+             run["chosen_after"]] for rules, run, spent in found]  # fmt: skip
     return Table(["rules", "seed", "episodes", "steps", "minutes", "checkpoint chosen after"], rows, align="lrrrrr")
 
 
@@ -155,13 +140,11 @@ def cyborg(rules: str, results: Path) -> Table:
     rows = []
     for a, b in zip(_active(there), _active(here), strict=True):
         gap = interval(a["mean"] - b["mean"], math.hypot(a["interval"], b["interval"]))
-        rows.append(
-            [f"{RED_NAMES[a['red']]} {a['horizon']}", *(interval(c["mean"], c["interval"]) for c in (a, b)), gap]
-        )
+        means = [interval(c["mean"], c["interval"]) for c in (a, b)]
+        rows.append([f"{RED_NAMES[a['red']]} {a['horizon']}", *means, gap])
     return Table([f"rules `{rules}`", "CybORG", "here, other seeds", "difference"], rows, align="lrrr")
 
 
-# ------------------------------------------------------------------------------------------------------------ behaviour
 def _world(results: Path, red: str, rules: str = "current") -> Any:
     worlds = _read(results, "champion-behaviour")["worlds"]
     return next(world for world in worlds if (world["red"], world["rules"]) == (red, rules))
@@ -200,9 +183,8 @@ def aim(results: Path) -> Table:
 
 def decoys(results: Path) -> Table:
     """Share of the episodes in which each is placed, and the median step of the first time, rules `current`."""
-    by_red = {
-        red: {d["action"]: d for d in _world(results, red)["decoys"] if d["episodes"] >= _RARE} for red in RED_NAMES
-    }
+    by_red = {red: {d["action"]: d for d in _world(results, red)["decoys"] if d["episodes"] >= _RARE}
+              for red in RED_NAMES}  # fmt: skip
     names = sorted({name for red in by_red.values() for name in red}, key=lambda n: (HOSTS.index(n.split()[1]), n))
     rows = [[name, *(f"{100 * d['episodes']:.0f}%, step {d['first_step']:.0f}" if (d := by_red[red].get(name)) else ""
                      for red in RED_NAMES)] for name in names]  # fmt: skip

@@ -30,7 +30,7 @@ import champion  # noqa: E402
 import champion_ablate  # noqa: E402
 import champion_tables  # noqa: E402
 from champion_behaviour import costs, parting, summarise, watch  # noqa: E402
-from champion_protocol import RESULTS, RULE_SETS, check_test_seeds  # noqa: E402
+from champion_evaluate import RESULTS, RULE_SETS, check_test_seeds  # noqa: E402
 
 TINY = TrainConfig(
     red="bline,meander,sleep", horizons="30", rules="both", n_envs=24, total_episodes=1300, action_mask=True,
