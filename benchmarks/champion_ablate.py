@@ -85,7 +85,10 @@ class Ablate:
             cells_of(config)
         for number, (variant, config) in enumerate(wanted, start=1):
             done = read_json(self.out) or {"entries": []}
-            there = self._is_there(done["entries"], variant, config)
+            settings = variant.name, self.episodes, self.eval_episodes
+            played = {e["play"] for e in done["entries"] if same_recipe(e["settings"], config)
+                      and (e["variant"], e["episodes"], e["eval_episodes"]) == settings}  # fmt: skip
+            there = played >= set(variant.plays)
             print(f"{number} of {len(wanted)}: {variant.name}, seed {config.seed}{' is there' * there}", flush=True)
             if there:
                 continue
@@ -117,12 +120,6 @@ class Ablate:
                             "eval_episodes": self.eval_episodes, "settings": settings, "rules": results,
                             "stamp": stamp})  # fmt: skip
         return entries
-
-    def _is_there(self, entries: list[dict[str, Any]], variant: Variant, config: TrainConfig) -> bool:
-        wanted = variant.name, self.episodes, self.eval_episodes
-        found = {e["play"] for e in entries if (e["variant"], e["episodes"], e["eval_episodes"]) == wanted
-                 and same_recipe(e["settings"], config)}  # fmt: skip
-        return found >= set(variant.plays)
 
 
 def same_recipe(settings: dict[str, Any], config: TrainConfig) -> bool:

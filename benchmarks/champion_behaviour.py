@@ -99,8 +99,7 @@ def _of_kind(actions: np.ndarray, name: str) -> np.ndarray:
 def _top(actions: np.ndarray, n: int, most: int = 4) -> list[list[Any]]:
     """The commonest actions of a step with their shares."""
     counts = np.bincount(actions, minlength=N_ACTIONS)
-    order = np.argsort(-counts, kind="stable")[:most]
-    return [[ACTION_NAMES[a], rounded(counts[a] / n)] for a in order if counts[a]]
+    return [[ACTION_NAMES[a], rounded(counts[a] / n)] for a in np.argsort(-counts, kind="stable")[:most] if counts[a]]
 
 
 def _decoys(record: Record) -> list[dict[str, Any]]:
@@ -135,21 +134,19 @@ def _aim(record: Record, name: str) -> dict[str, float] | None:
 
 
 def parting(one: Record, other: Record) -> dict[str, Any]:
-    """How far apart what it does against two attackers is, at each step: total variation of the actions, 0 to 1.
+    """How far apart what it does against two attackers is, at each step: total variation of the actions, 0 to 1;
+    `noise` is the same between two halves of the first attacker's episodes: so much is chance alone."""
 
-    `noise` is the same between two halves of the first attacker's episodes: so much is chance alone.
-    """
-    apart = [_variation(a, b) for a, b in zip(one.actions, other.actions, strict=True)]
+    def variation(a: np.ndarray, b: np.ndarray) -> float:
+        shares = [np.bincount(x, minlength=N_ACTIONS) / len(x) for x in (a, b)]
+        return float(np.abs(shares[0] - shares[1]).sum() / 2)
+
+    apart = [variation(a, b) for a, b in zip(one.actions, other.actions, strict=True)]
     half = one.actions.shape[1] // 2
-    noise = [_variation(row[:half], row[half:]) for row in one.actions]
+    noise = [variation(row[:half], row[half:]) for row in one.actions]
     first = {f"first_beyond_{least}": next((t + 1 for t, value in enumerate(apart) if value > least), None)
              for least in (0.1, 0.5)}  # fmt: skip
     return {"distance": list(map(rounded, apart)), "noise": list(map(rounded, noise)), **first}
-
-
-def _variation(a: np.ndarray, b: np.ndarray) -> float:
-    shares = [np.bincount(x, minlength=N_ACTIONS) / len(x) for x in (a, b)]
-    return float(np.abs(shares[0] - shares[1]).sum() / 2)
 
 
 @dataclass(frozen=True)
@@ -164,7 +161,6 @@ class Behaviour:
     out: Path = RESULTS / "champion-behaviour.json"  # Where the counts go.
 
     def run(self) -> int:
-        """Play, count, write."""
         check_writable(self.out, "--out")
         if self.episodes < 2 or self.horizon < 1:
             raise InputError("--episodes must be at least 2, and --horizon 1 or more")

@@ -9,6 +9,7 @@ Seeds: validation and development | ablations | behaviour | test: no result is p
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from dataclasses import dataclass
@@ -111,15 +112,12 @@ class Evaluate:
     trained_on: str = ""  # Machine that the runs were trained on, if it was not this one.
 
     def run(self) -> int:
-        """Play, print, write."""
         check_test_seeds(self.seed, self.episodes)
         check_writable(self.out, "--out")
         if not self.runs:
             raise InputError("name at least one run, or champion")
-        found = [(name, {rules: _load(name.replace("{rules}", rules), rules) for rules in RULE_SETS})
-                 for name in self.runs]  # fmt: skip
-        entries = []
-        for name, policies in found:
+        entries, found = [], [{r: _load(name.replace("{rules}", r), r) for r in RULE_SETS} for name in self.runs]
+        for name, policies in zip(self.runs, found, strict=True):
             short = name if name == "champion" else Path(name).resolve().name
             entry: dict[str, Any] = {"name": short, "shipped": name == "champion", "rules": {}}
             for rules, (policy, training) in policies.items():
@@ -148,8 +146,7 @@ def _load(name: str, rules: str) -> tuple[Agent, dict[str, Any]]:
         if not rows:
             raise InputError(f"{folder / 'metrics.csv'} has no line that can be read, so there is no cost to report")
         settings, chosen, spent = read_config(folder).to_json(), policy.card["episodes"], rows[-1]
-    cost = {"episodes": int(spent["episodes"]), "steps": int(spent["steps"]),
-            "minutes": round(spent["seconds"] / 60, 2)}  # fmt: skip
+    cost = {name: int(spent[name]) for name in ("episodes", "steps")} | {"minutes": round(spent["seconds"] / 60, 2)}
     return policy, {"seed": settings["seed"], "settings": settings, "chosen_after": int(chosen), "cost": cost}
 
 
@@ -162,18 +159,17 @@ class Cyborg:
     out: Path = RESULTS / "champion-cyborg-replayed.json"  # Where the comparison goes.
 
     def run(self) -> int:
-        """Play, print, write."""
         check_writable(self.out, "--out")
         references = [(path, check_reference(path)) for path in self.files]
         entries = []
         for path, reference in references:
             policy = load(reference["policy"], **{name: reference[name] for name in ("greedy", "last", "rules")})
-            equal, count = 0, 0
-            for cell in reference["cells"]:
-                seed = reference["seed"] + SEEDS_PER_CELL * CELLS.index((cell["red"], cell["horizon"]))
+            same: list[bool] = []
+            for k, cell in enumerate(reference["cells"]):
+                seed = reference["seed"] + SEEDS_PER_CELL * k
                 ours = play(policy, cell["red"], cell["horizon"], cell["episodes"], seed, reference["rules"], "cyborg")
-                equal += int((np.round(10 * ours) == np.round(10 * np.array(cell["returns"]))).sum())
-                count += len(ours)
+                same += (np.round(10 * ours) == np.round(10 * np.array(cell["returns"]))).tolist()
+            equal, count = sum(same), len(same)
             print(f"{path}: {equal} of {count} returns are the same here", flush=True)
             entries.append({"rules": reference["rules"], "seed": reference["seed"], "episodes": count, "equal": equal})
         write_json(self.out, {"stamp": machine_stamp(), "results": entries})
@@ -183,17 +179,14 @@ class Cyborg:
 def check_reference(path: Path) -> dict[str, Any]:
     """A whole result of greedy play by `stockade evaluate --simulator cyborg`; anything else is refused."""
     content = read_json(path)
-    try:
+    with contextlib.suppress(KeyError, TypeError):
         cells = tuple((cell["red"], cell["horizon"]) for cell in content["cells"])
         if cells == CELLS and content["simulator"] == "cyborg" and content["greedy"]:
             return dict(content)
-    except (KeyError, TypeError):
-        pass
     raise InputError(f"{path} is no whole result of greedy play on the reference: run `stockade evaluate champion "
                      f"--simulator cyborg --episodes 100 --rules RULES --json {path}`")  # fmt: skip
 
 
-# ------------------------------------------------------------------------------------------------------------- curves
 @dataclass(frozen=True)
 class Curves:
     """Draw the learning curves of runs, one line each."""
@@ -203,7 +196,6 @@ class Curves:
     picture: Path = ROOT / "docs" / "images" / "champion-curves.svg"  # Where the picture goes.
 
     def run(self) -> int:
-        """Read, write, draw."""
         check_writable(self.out, "--out")
         if not self.runs:
             raise InputError("name at least one run")
