@@ -25,12 +25,9 @@ from stockade.bench.result import RESULTS
 from stockade.errors import InputError
 from stockade.text import Table
 
-QUICK_RESULTS = Path("bench-quick")
-"""Quick results must not take the place of those that the documentation is made of."""
-GRACE = 20.0
-"""Seconds that helpers of a bench, such as a fork server, have to notice that it ended."""
-DYING = 5.0
-"""Seconds that a killed process may need to be gone."""
+QUICK_RESULTS = Path("bench-quick")  # Quick results must not take the place of those that the documentation is made of
+GRACE = 20.0  # Seconds that helpers of a bench, such as a fork server, have to notice that it ended
+DYING = 5.0  # Seconds that a killed process may need to be gone
 #: Benches with the arguments that make all together fit into half an hour on two cores.
 PLAN: dict[str, tuple[str, ...]] = {
     "kernel": (), "throughput": ("--seconds", "0.3"), "scaling": (), "bottleneck": (), "stragglers": (),
@@ -67,12 +64,16 @@ class AllBenches:
         except OSError as error:
             raise InputError(f"--results {folder}: cannot make this folder ({error.strerror})") from error
         outcomes = []
-        with _ended_by_signals():
+        # SIGTERM ends us as Ctrl-C does, after the bench in flight: its session does not get our signals.
+        before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+        try:
             for number, name in enumerate(names, start=1):
                 arguments = ("--quick",) if self.quick else PLAN[name]
                 command = ["bench", name, *arguments, "--json", str(folder / f"{name}.json")]
                 print(f"\n[{number}/{len(names)}] stockade {' '.join(command)}", flush=True)
                 outcomes.append(run_bench(name, [sys.executable, "-m", "stockade.cli", *command], 60 * self.minutes))
+        finally:
+            signal.signal(signal.SIGTERM, before)
         failed = [name for name, _, problem in outcomes if problem]
         rows = [[name, seconds, problem or "done"] for name, seconds, problem in outcomes]
         print(f"\n{Table(['bench', 'seconds', ''], rows)}\n{folder}")
@@ -143,13 +144,3 @@ def _end_session(child: subprocess.Popen[bytes]) -> None:
             os.kill(int(process.split()[0]), signal.SIGKILL)
     child.wait()
     _wait_for_none(child.pid, DYING)
-
-
-@contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM end us as Ctrl-C does, after the bench in flight: its session does not get our signals."""
-    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

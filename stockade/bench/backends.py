@@ -30,8 +30,7 @@ from stockade.bench.worlds import BUILT_IN, HORIZON, Factory, make_cyborg
 from stockade.cores import available_cores
 
 LOCAL_BACKENDS = ("serial", "pipes", "shared_memory", "async")
-EACH = ", a worker each"
-"""After the name of a backend: as many workers as environments, in place of one per core."""
+EACH = ", a worker each"  # After the name of a backend: as many workers as environments, in place of one per core
 
 #: How true states are got. `twice a step`: asked for before and after each step, as the first version did; the others
 #: are options of `make_vec`, refreshed by the workers along with the step and read by the caller after it.
@@ -48,12 +47,15 @@ _JOIN_SECONDS = 5.0
 _PACKAGES = {"ray": ("ray", "'stockade[ray]'"), "PufferLib": ("pufferlib", "pufferlib"),
              "Stable-Baselines3": ("stable_baselines3", "stable-baselines3")}  # fmt: skip
 
+#: Of one turn: whether it is for true states alone, and the call; that of `async` returns how many steps it made.
+Calls = list[tuple[bool, Callable[[], Any]]]
+
 
 class Opened(NamedTuple):
     """A vector environment that is ready."""
 
     envs: Any
-    calls: list[tuple[bool, Turn]]  # of one turn: whether it is for true states alone, and the call
+    calls: Calls
     pids: list[int]  # of its workers; none if it runs in this process
 
 
@@ -228,13 +230,10 @@ def open_envs(
         yield Opened(envs, _calls(envs, backend, n, mode), list(getattr(envs, "worker_pids", None) or ()))
 
 
-def _calls(envs: Any, backend: str, n: int, mode: str) -> list[tuple[bool, Turn]]:
-    """What one turn calls; of `async` a turn is one batch."""
-    actions = np.zeros(n, np.int64) if backend in PEERS else envs.action_space.sample()
-
-    def step() -> int:
-        envs.step(actions)
-        return n
+def _calls(envs: Any, backend: str, n: int, mode: str) -> Calls:
+    """What one turn calls."""
+    theirs = backend in PEERS
+    actions = np.zeros(n, np.int64) if theirs else envs.action_space.sample()
 
     def receive_and_send() -> int:
         *_, infos = envs.recv()
@@ -244,29 +243,32 @@ def _calls(envs: Any, backend: str, n: int, mode: str) -> list[tuple[bool, Turn]
         envs.send(actions[env_id], env_id)
         return len(env_id)
 
-    def ask_ours() -> int:
-        envs.true_state()
-        return 0
-
-    def ask_theirs() -> int:
-        (getattr(envs, "env_method", None) or envs.call)("true_state")
-        return 0
+    def ask() -> None:
+        (getattr(envs, "env_method", None) or envs.call)("true_state") if theirs else envs.true_state()
 
     if backend == "async":
         return [(False, receive_and_send)]
-    ask = ask_theirs if backend in PEERS else ask_ours
     before, after = mode == "twice a step", mode != "steps only"
-    return [(True, ask)] * before + [(False, step)] + [(True, ask)] * after
+    return [(True, ask)] * before + [(False, partial(envs.step, actions))] + [(True, ask)] * after
 
 
 @contextmanager
 def open_turn(backend: str, n: int, *arguments: Any, **options: Any) -> Iterator[Turn]:
     """One turn is a step of all environments (of `async`: of a batch), with or without true states."""
     with open_envs(backend, n, *arguments, **options) as opened:
-        calls = [call for _, call in opened.calls]
-        for _ in range(_ASYNC_WARM_UP if backend == "async" else 0):  # uses up what is ready from before
-            calls[0]()
-        yield calls[0] if len(calls) == 1 else lambda: sum(call() for call in calls)
+        if backend == "async":
+            receive_and_send = opened.calls[0][1]
+            for _ in range(_ASYNC_WARM_UP):  # uses up what is ready from before
+                receive_and_send()
+            yield receive_and_send
+            return
+
+        def turn() -> int:
+            for _, call in opened.calls:
+                call()
+            return n
+
+        yield turn
 
 
 def env_case(tags: Tags, seconds: float, factory: Factory, least: int = 1, **options: Any) -> Case:

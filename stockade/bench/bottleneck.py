@@ -39,7 +39,7 @@ from stockade.bench.backends import (
 )
 from stockade.bench.command import BenchCommand, Notes
 from stockade.bench.result import Figure, find
-from stockade.bench.runner import Case, Sample, Turn, frozen_heap, in_turns
+from stockade.bench.runner import Case, Sample, frozen_heap, in_turns
 from stockade.bench.throughput import OF_THE_CORES
 from stockade.bench.worlds import BUILT_IN, END, HORIZON, STEP_CPU, TRUTH_CPU, WORLDS, Factory, fixed_cost, timed
 from stockade.cores import available_cores
@@ -47,7 +47,6 @@ from stockade.errors import InputError
 
 PARTS = ("environment", "true states", "messages", "waiting for the slowest", "process management")
 BACKENDS = ("native", *LOCAL_BACKENDS, f"pipes{EACH}")
-SHARE = "% of the time"
 STRAGGLERS = ("shared_memory", "async, batch n/2", "async, batch n/4", "Gymnasium AsyncVectorEnv")
 _SAMPLES = 400
 
@@ -96,7 +95,7 @@ class BottleneckBench(BenchCommand):
             begin = time.perf_counter()
         managing += time.perf_counter() - begin
         for part in PARTS:
-            yield Sample(SHARE, 100 * parts[part] / sum(parts.values()), {"part": part})
+            yield Sample("% of the time", 100 * parts[part] / sum(parts.values()), {"part": part})
         yield Sample("ms", 1000 * wall, {"part": "total"})
         if mode == "twice a step":
             yield Sample("% of the wall time", 100 * truth_share, {"part": "calls"})
@@ -105,7 +104,7 @@ class BottleneckBench(BenchCommand):
 
 
 def _run(
-    calls: list[tuple[bool, Turn]], pids: list[int], rows: np.ndarray, barrier: bool, seconds: float
+    calls: Calls, pids: list[int], rows: np.ndarray, barrier: bool, seconds: float
 ) -> tuple[dict[str, float], float, float]:
     """Core seconds of each part, wall seconds of a turn, and the share of calls for true states alone in the latter.
 

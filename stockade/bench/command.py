@@ -65,7 +65,7 @@ class BenchCommand:
         sized.check()
         stamp, notes, begin = machine_stamp(), Notes(self.name), time.perf_counter()
         sized.measure(notes)
-        settings = {name: _plain(value) for name, value in vars(sized).items() if name != "json"}
+        settings = {name: str(v) if isinstance(v, Path) else v for name, v in vars(sized).items() if name != "json"}
         taken = time.perf_counter() - begin
         return Result(self.name, self.command(), stamp, settings, taken, tuple(notes.figures), tuple(notes.skipped))
 
@@ -105,8 +105,3 @@ class BenchCommand:
             else:
                 words += [flag, *map(str, value if isinstance(value, tuple) else [value])]
         return shlex.join(words)
-
-
-def _plain(value: Any) -> Any:
-    """For JSON."""
-    return list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value

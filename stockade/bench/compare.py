@@ -20,11 +20,9 @@ from stockade.text import Table
 
 Verdict = Literal["slower", "bigger", "changed", "faster", "smaller", "same"]
 
-ENOUGH_ROUNDS = 5
-"""With fewer rounds on a side even complete separation has a probability above `UNLIKELY`."""
+ENOUGH_ROUNDS = 5  # With fewer rounds on a side even complete separation has a probability above `UNLIKELY`
 UNLIKELY = 0.01
-FEW_ROUNDS = 3
-"""With fewer rounds on a side their range says next to nothing about the noise."""
+FEW_ROUNDS = 3  # With fewer rounds on a side their range says next to nothing about the noise
 RULE = """\
 A change counts if the medians differ by at least {at_least:g}%, neither median lies within the other's range, and equal
 machines and equal code would give rounds so far apart in less than 1% of all comparisons (Mann-Whitney, exact; with
@@ -69,7 +67,8 @@ class Compare:
         for line in warnings(before, after):
             print(f"warning: {line}")
         changes = compare(before, after, self.at_least)
-        rows = [_row(change) for change in changes if self.all or change.verdict != "same"]
+        rows = [[word, bench, old.name, old.text, new.text, new.unit, _times(old.value, new.value)]
+                for bench, old, new, word in changes if self.all or word != "same"]  # fmt: skip
         if rows:
             print(Table(["", "bench", "case", "before", "after", "unit", "times"], rows))
         for path, lonely in zip((self.before, self.after), only_in_one(before, after), strict=True):
@@ -81,10 +80,8 @@ class Compare:
         return 1 if losses else 0
 
 
-def _row(change: Change) -> list[object]:
-    old, new = change.before, change.after
-    times = f"{new.value / old.value:.2f}" if old.value * new.value > 0 else "sign changed"
-    return [change.verdict, change.bench, old.name, old.text, new.text, new.unit, times]
+def _times(old: float, new: float) -> str:
+    return f"{new / old:.2f}" if old * new > 0 else "sign changed"
 
 
 def compare(before: Results, after: Results, at_least: float = 10.0) -> list[Change]:

@@ -59,7 +59,9 @@ class MemoryBench(BenchCommand):
     def measure(self, notes: Notes) -> None:
         """Case by case, then what one native world takes: its record, and what a process really grows by."""
         backends, of_world = (*OURS, *(PEERS if self.peers else ())), {"backend": "native", "part": "a world"}
-        world = Case({**of_world, "chance": "fast", "n_envs": self.native_worlds}, self._world)
+        n = self.native_worlds
+        world = Case({**of_world, "chance": "fast", "n_envs": n},
+                     lambda: [Sample("bytes", weigh("native", n)[1] * _MIB / n)])  # fmt: skip
         groups = [[self._case(backend, n) for backend in backends] for n in self.n_envs]
         in_turns([*groups, [world]], self.rounds, notes)
         notes.figures += [Figure({**of_world, "chance": chance, "n_envs": 1}, "bytes", (float(size),))
@@ -75,9 +77,6 @@ class MemoryBench(BenchCommand):
         parts = {"a worker": sum(workers) / len(workers), "all workers": sum(workers)} if workers else {}
         for part, weight in {**parts, "main process": growth, "all": sum(workers) + growth}.items():
             yield Sample("MiB", weight, {"workers": len(workers), "part": part})
-
-    def _world(self) -> list[Sample]:
-        return [Sample("bytes", weigh("native", self.native_worlds)[1] * _MIB / self.native_worlds)]
 
 
 def weigh(backend: str, n: int) -> tuple[list[float], float]:

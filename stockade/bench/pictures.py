@@ -23,10 +23,8 @@ _OTHERS = ("#8c9bab", "#b08968", "#9bb8a3", "#b59cc4", "#c9a0a0", "#7f8f8f", "#a
 _WORLDS = {"synthetic": "an environment that costs what the reference does", "built-in": "the built-in world"}
 _PARTS = {"environment": "#1f5fa8", "true states": "#d9730d", "messages": "#c0392b",
           "waiting for the slowest": "#b8bec6", "process management": "#7d3c98"}  # fmt: skip
-_FEW = 8
-"""Environments of the panel of crossings: with more of them all backends pass `serial` at the cheapest steps."""
-_LEAST_POINTS = 0.01
-"""What the logarithmic axes of the search's quality end at: a policy may have no regret at all."""
+_FEW = 8  # Environments of the panel of crossings: with more of them all backends pass `serial` at the cheapest steps
+_LEAST_POINTS = 0.01  # What the logarithmic axes of the search's quality end at: a policy may have no regret at all
 
 
 @dataclass(frozen=True)

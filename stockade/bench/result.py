@@ -15,10 +15,8 @@ from stockade.files import as_json, write_durably
 from stockade.text import Table, median_range
 
 Tag = str | int | float
-Tags = dict[str, Any]
-"""By name: words and numbers."""
-RESULTS = Path("benchmarks/results")
-"""Where results are kept: in a checkout, those that the documentation shows."""
+Tags = dict[str, Any]  # By name: words and numbers
+RESULTS = Path("benchmarks/results")  # Where results are kept: in a checkout, those that the documentation shows
 _FORMS = {"n_envs": "n={:,}", "workers": "{:,} workers", "threads": "{} threads", "step_us": "steps of {:g} us",
           "sigma": "sigma {}", "to": "to {}", "parallel": "{} at a time", "seed": "seed {}", "judged": "{:,} judged",
           "budget": "{:,} episodes", "episodes": "{:,} episodes"}  # fmt: skip
@@ -96,8 +94,7 @@ class Result:
     skipped: tuple[Skipped, ...] = ()
 
 
-Results = dict[str, Result]
-"""By name of the bench."""
+Results = dict[str, Result]  # By name of the bench
 
 
 def figures(results: Results, bench: str, unit: str | None = None, **tags: Any) -> list[Figure]:

@@ -18,10 +18,8 @@ from tqdm import tqdm
 from stockade.bench.command import Notes
 from stockade.bench.result import Figure, Tags, name_of
 
-Turn = Callable[[], int]
-"""One call: some environment steps; returns how many."""
-Opening = Callable[[], AbstractContextManager[Turn]]
-"""Opens one way to run environments."""
+Turn = Callable[[], int]  # One call: some environment steps; returns how many
+Opening = Callable[[], AbstractContextManager[Turn]]  # Opens one way to run environments
 
 
 class UnavailableError(Exception):
@@ -66,7 +64,10 @@ def in_turns(groups: Sequence[Sequence[Case]], rounds: int, notes: Notes) -> lis
                         del found[place]
                         notes.skip(name_of(group[place].tags), why)
                     progress.update()
-            measured.append([one for place, samples in found.items() for one in _figures(group[place], samples)])
+            measured.append([
+                Figure({**group[place].tags, **same[0].tags}, same[0].unit, tuple(float(s.value) for s in same))
+                for place, samples in found.items() for same in zip(*samples, strict=True)
+            ])  # fmt: skip
             notes.figures += measured[-1]
     return measured
 
@@ -82,11 +83,6 @@ def _measure(case: Case, found: list[list[Sample]]) -> str:
             raise
         return f"it failed with {type(error).__name__}: {error}"
     return ""
-
-
-def _figures(case: Case, rounds: list[list[Sample]]) -> Iterator[Figure]:
-    for samples in zip(*rounds, strict=True):
-        yield Figure({**case.tags, **samples[0].tags}, samples[0].unit, tuple(float(s.value) for s in samples))
 
 
 def rate_case(tags: Tags, opening: Opening, seconds: float, least: int = 1, why_not: str = "",

@@ -21,7 +21,6 @@ from functools import partial
 from itertools import product
 from typing import Any, ClassVar
 
-import gymnasium
 import numpy as np
 
 import stockade
@@ -44,8 +43,7 @@ from stockade.errors import InputError
 from stockade.vector import BACKENDS
 
 _WORLDS: dict[str, Factory] = {**WORLDS, "CybORG": make_cyborg}
-_CYBORG_LIMIT = 20
-"""Environments of the reference: it takes a while to build them."""
+_CYBORG_LIMIT = 20  # Environments of the reference: it takes a while to build them
 _TRUTH_BACKENDS = ("native", *LOCAL_BACKENDS)
 PARTS = ("native", "n_envs", "workers", "takeover")
 OF_THE_CORES = "of the cores"
@@ -192,8 +190,7 @@ class ScalingBench(BenchCommand):
             for one in group:
                 tags, base = one.tags, group[0]
                 if tags["part"] == "native" and one is not base and tags["threads"] != "default":
-                    alone = one.over(base, 1).rounds
-                    shares = tuple(ratio / tags["threads"] for ratio in alone)
+                    shares = tuple(ratio / tags["threads"] for ratio in one.over(base, 1).rounds)
                     notes.figures.append(Figure(tags, OF_THE_CORES, shares))
                 elif tags.get("world") == "synthetic" or tags["part"] == "workers":
                     notes.figures.append(_of_the_cores(one, tags.get("step_us", _REFERENCE_US)))
@@ -310,14 +307,9 @@ def _ceiling(factory: Factory, n: int) -> Iterator[Turn]:
         yield lambda: sum(pool.starmap(_step_alone, shares, chunksize=1))
 
 
-_alone: list[gymnasium.Env] = []
-"""Of a process of `_ceiling`: its environment."""
-
-
 def _step_alone(factory: Factory, steps: int) -> int:
-    if not _alone:
-        _alone.append(factory())
-    _alone[0].reset(seed=0)
+    env = factory()
+    env.reset(seed=0)
     for _ in range(steps):
-        _alone[0].step(np.int64(0))
+        env.step(np.int64(0))
     return steps
