@@ -65,16 +65,15 @@ class CertifyResult:
         means = (fixed(float(np.mean(values))) for values in (self.leader_values, self.rival_values))
         said = "is better than" if self.claim == "better" else "equals"
         ends = {
-            "confirms": f"That confirms that {self.leader} {said} {self.rival}.",
-            "contradicts": f"That contradicts that {self.leader} {said} {self.rival}.",
+            "confirms": f"That confirms that the first {said} the second.",
+            "contradicts": f"That contradicts that the first {said} the second.",
             "open": "That decides nothing; more seeds (--certify) or episodes (--max-episodes) would.",
         }
         interval = f" ({self.low:+.2f} to {self.high:+.2f})" if n > 1 else ""
         return [
-            f"Trained alone for {self.episodes:,} episodes, {seeds}:",
-            f"  {self.leader} {next(means)}, {self.rival} {next(means)}: {self.difference:+.2f} points{interval}.",
-            f"  {ends[self.outcome]}",
-        ]
+            f"Trained alone for {self.episodes:,} episodes, {seeds}: {self.difference:+.2f} points{interval}.",
+            f"  {next(means)} {self.leader}", f"  {next(means)} {self.rival}", f"  {ends[self.outcome]}",
+        ]  # fmt: skip
 
 
 class Certification:
@@ -83,25 +82,25 @@ class Certification:
     Args:
         config: of the search, with `certify` seeds.
         folder: of the search; the trainings are in its subfolder `certify`.
-        leader, rival: orders.
+        leader, rival: orders. matters: (units,) bool, units that red can hold, which name the orders.
         n_orders: that share the budget of the search: the default of each training is the budget of one of them.
         train: what trains an order.
     """
 
     def __init__(
-        self, config: SearchConfig, folder: SearchFolder, leader: Ranking, rival: Ranking, n_orders: int,
-        train: Trainer = train_workflow,
+        self, config: SearchConfig, folder: SearchFolder, leader: Ranking, rival: Ranking,
+        matters: np.ndarray, n_orders: int, train: Trainer = train_workflow,
     ) -> None:  # fmt: skip
         episodes = config.max_episodes or max(LEAST_EPISODES, config.budget // n_orders)
         self.config = replace(config, max_episodes=episodes)
         self.orders = cast("tuple[Order, Order]", (leader, rival))
-        self._units = UNITS[config.units]
+        self._names = [UNITS[config.units].describe(order, matters) for order in self.orders]
         self._episodes = whole_updates(self.config, episodes)
         inner = SearchFolder(folder.path / "certify")
         inner.path.mkdir(exist_ok=True)
         self._runner = Runner(self.config, inner, 2 * config.certify * self._episodes, train)
         self._runner.resume = folder.path
-        self._runner.set_rows([f"{self._units.describe(self.orders[n % 2])}, seed {n // 2}" for n in
+        self._runner.set_rows([f"{self._names[n % 2]}, seed {n // 2}" for n in
                                range(2 * config.certify)], lambda proposed: proposed.number)  # fmt: skip
 
     def run(self) -> int | None:
@@ -123,8 +122,8 @@ class Certification:
         weights = [runner.folder.load_policy(n, order)[0] for n, order in zip(numbers, orders, strict=True)]
         means = judged_returns(self.config, list(zip(orders, weights, strict=True))).mean(axis=2)  # (A, 2 K)
         values = means.mean(axis=0) if self.config.goal == "mean" else means.min(axis=0)
-        names = [self._units.describe(order) for order in self.orders]
-        return compared(names[0], names[1], values[0::2], values[1::2], claim, margin, self._episodes)
+        leader, rival = self._names
+        return compared(leader, rival, values[0::2], values[1::2], claim, margin, self._episodes)
 
 
 def compared(

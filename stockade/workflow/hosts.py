@@ -31,7 +31,9 @@ PROPOSED, PROPOSING_ROUNDS = 12, 12
 PROPOSED_EPISODES = 200
 FINALISTS = 8
 """Host orders that are judged in the end."""
-PROPOSE_SEED = 1_900_000_000
+CHOOSING_EPISODES = 1_000
+"""Greedy episodes by which the best of the finalists is chosen, apart from those that judge it."""
+PROPOSE_SEED, CHOOSE_SEED = 1_600_000_000, 1_650_000_000
 
 
 @dataclass
@@ -189,16 +191,23 @@ def goal_value(values: np.ndarray, goal: str) -> np.ndarray:
     return merit
 
 
-def finer(returns: np.ndarray, types: int, goal: str) -> dict[str, Any]:
-    """Does an order of hosts beat the best of types? Both were chosen on other seeds or are all there are.
+def finer(
+    training: ConditionedTraining, plan: HostOrders, judged: Sequence[int], returns: np.ndarray
+) -> dict[str, Any]:
+    """Does an order of hosts beat the best of types? Both are chosen on other seeds than those that compare them.
 
     Args:
-        returns: (attackers, orders, episodes): orders of types, orders of hosts, the free agent.
-        types: how many orders of types. goal: `mean` or `worst`.
+        judged: indices of the orders of types, then of hosts. returns: (attackers, orders, episodes) of these.
     """
-    merit = goal_value(returns.mean(axis=2), goal)
-    of_types, of_hosts = int(merit[:types].argmax()), types + int(merit[types:-1].argmax())
-    difference = (returns[:, of_hosts] - returns[:, of_types]).mean(axis=0)
+    types, goal = len(plan.types), plan.config.goal
+    choosing = training.returns(CHOOSING_EPISODES, CHOOSE_SEED, judged).mean(axis=2)
+    merit = goal_value(choosing, goal)
+    pair = [types + int(merit[types:].argmax()), int(merit[:types].argmax())]
+    means, each = returns[:, pair].mean(axis=2), returns[:, pair]
+    if goal == "worst":  # the attacker that decides, of each
+        each = np.stack([returns[means[:, k].argmin(), order] for k, order in enumerate(pair)])[None]
+    difference = (each[:, 0] - each[:, 1]).mean(axis=0)
     half = 1.96 * float(difference.std(ddof=1)) / len(difference) ** 0.5
-    gain = float(merit[of_hosts] - merit[of_types])
-    return {"finer_order": {"gain": gain, "low": gain - half, "high": gain + half}}
+    gain = float(difference.mean())
+    hosts, of_types = (HOST_UNITS.describe(training.orders[judged[k]], plan.matters) for k in pair)
+    return {"finer_order": {"gain": gain, "low": gain - half, "high": gain + half, "hosts": hosts, "types": of_types}}

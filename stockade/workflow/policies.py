@@ -67,10 +67,13 @@ def load_search(folder: Path, *, order: str | None = None, greedy: bool = True) 
         summary = json.loads((folder / "summary.json").read_text())
         classes = {entry["order"]: entry for entry in summary["classes"]} if summary.get("format") == 2 else {}
         wanted = order or (summary["best"][0] if classes else "")
+        trained = summary.get("trainings", [])
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise InputError(f"{folder / 'summary.json'} cannot be used: {error}") from error
     if not classes:
         raise InputError(f"{folder} is a search of version 0.1.0: name one of its policies in {folder / 'policies'}")
+    if order is None and trained and not any(training["feasible"] for training in trained):
+        raise InputError(f"no workflow of the search {folder} complied with its order: none is its best")
     if wanted not in classes:
         raise InputError(f"{folder} has not judged the order {wanted!r}.{did_you_mean(wanted, classes)} It has: "
                          f"{'; '.join(classes)}")  # fmt: skip

@@ -37,7 +37,7 @@ class Measured:
         orders: K labels, for example `"enterprise > user"`. attackers: A names.
         pairs: P pairs of unit names (a, b), each pair of units once.
         returns: (A, K, E) float64.
-        precedes: (K, P) bool, whether a stands before b.
+        precedes: (K, P), 1 if a stands before b, 0 if behind it, 0.5 if they stand side by side.
         training_sd: (A, K) standard deviation of the training noise in each value, independent between orders; 0 where
             unknown, which is what None means.
         free_returns: (A, E) of the agent that may repair in any order. free_training_sd: (A,).
@@ -73,8 +73,8 @@ class Measured:
                 raise InputError(f"{name}: the value at {where} is {array[where]}; all values must be finite")
             if name.endswith("training_sd") and (array < 0).any():
                 raise InputError(f"{name}: {array.min()} is negative; a standard deviation is 0 or more")
-            if name == "precedes" and not np.isin(array, (0, 1)).all():
-                raise InputError("precedes: must hold only 0 and 1 (or False and True)")
+            if name == "precedes" and not np.isin(array, (0, 0.5, 1)).all():
+                raise InputError("precedes: must hold only 0, 1 (or False, True), and 0.5 for side by side")
             object.__setattr__(self, name, array)
 
 

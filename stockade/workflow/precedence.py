@@ -5,7 +5,6 @@ value(order) = constant + sum over pairs of effect x (+1/2 if a stands before b,
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -63,13 +62,6 @@ class Precedences:
     effects: tuple[Effect, ...]
     r_squared: float | None
     residual_sd: float | None
-
-
-def pairs_of(orders: Sequence[Sequence[str]]) -> tuple[tuple[tuple[str, str], ...], np.ndarray]:
-    """Pairs of units, each once, and (K, P) bool whether the first stands before the second in each order."""
-    pairs = tuple(itertools.combinations(sorted(orders[0]), 2))
-    precedes = [[order.index(a) < order.index(b) for a, b in pairs] for order in map(list, orders)]
-    return pairs, np.array(precedes, np.bool_).reshape(len(orders), len(pairs))
 
 
 def precedence_effects(

@@ -8,6 +8,8 @@ runs/NAME/  config.json  checkpoints/ or state.json  policies/  summary.json  pi
 from __future__ import annotations
 
 import html
+import math
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -18,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from stockade.cage2.scenario import FOOTHOLD
-from stockade.errors import InputError, SettingError, missing_package
+from stockade.errors import InputError, SettingError
 from stockade.files import as_json, json_output, write_durably
 from stockade.learn.checkpoint import Checkpoint, CheckpointFolder, save
 from stockade.learn.files import run_session
@@ -35,8 +37,9 @@ from stockade.workflow.units import FREE, TYPES, UNITS, Ranking
 
 POLICY = "policies/conditioned.json"
 """File of the policy for all orders, in the folder of a search."""
-_OF_A_SESSION = ("plots", "json", "engine", "address", "num_cpus_per_workflow")
+_OF_A_SESSION = ("plots", "json", "certify", "parallel", "engine", "address", "num_cpus_per_workflow")
 """Settings that a resumed search takes from the command line: where and how, not what."""
+NEXT_WIDTH = 66
 
 
 @dataclass(frozen=True)
@@ -44,8 +47,8 @@ class SearchResult:
     """A search's result, for notebooks and scripts.
 
     Attributes:
-        folder: of the search. answer: the verdict in every form; None if the search was interrupted.
-        stopped: the signal that interrupted it, or None.
+        folder: of the search. answer: the verdict in every form; None if the search was interrupted before it.
+        stopped: the signal that interrupted the search or its certification, or None.
     """
 
     folder: Path
@@ -101,8 +104,8 @@ def _open(config: SearchConfig) -> tuple[SearchConfig, SearchFolder]:
     if config.resume is None:
         if not config.separate and config.budget < 2 * config.n_envs:
             raise SettingError("total_episodes", config.budget, f"is less than two updates of {config.n_envs} episodes")
-        if config.separate and config.engine == "ray":
-            _require_ray()  # before a folder is made
+        if (config.separate or config.certify) and config.engine == "ray":
+            _require_ray(config.address)  # before a folder is made
         return config, SearchFolder.create(config)
     folder = SearchFolder.find(config.resume, config.runs)
     own = folder.read_config()
@@ -111,6 +114,8 @@ def _open(config: SearchConfig) -> tuple[SearchConfig, SearchFolder]:
         raise SettingError("total_episodes", asked, f"is less than the {own.budget:,} of {folder.path}: a search can "
                            "only be extended")  # fmt: skip
     session = {name: getattr(config, name) for name in _OF_A_SESSION}
+    if not own.separate:
+        session["max_episodes"] = config.max_episodes  # of certifying trainings
     if asked is not None and asked > own.budget:
         extended = replace(own, total_episodes=asked)
         folder.write_config(extended)
@@ -118,11 +123,11 @@ def _open(config: SearchConfig) -> tuple[SearchConfig, SearchFolder]:
     return replace(own, runs=config.runs, resume=config.resume, **session), folder
 
 
-def _require_ray() -> None:
-    try:
-        import ray  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise missing_package(error) from error
+def _require_ray(address: str | None) -> None:
+    from stockade.vector.ray.cluster import load_ray, require_listener
+
+    load_ray()
+    require_listener(address or os.environ.get("RAY_ADDRESS", ""))
 
 
 # ------------------------------------------------------------------------------------------------- all orders together
@@ -154,27 +159,32 @@ def _measure(
     config: SearchConfig, training: TogetherTraining, plan: AllOrders | HostOrders, matters: np.ndarray
 ) -> Outcome:
     """The values of all orders of types, the free agent, and with --units hosts the best orders of hosts."""
-    references = len(plan.orders)
-    finalists = []
+    references, inner = len(plan.orders), training.training
+    finalists, extra, tried = [], {}, ""
     if isinstance(plan, HostOrders):
         print("GP-UCB proposes orders of hosts; greedy episodes measure them ...", flush=True)
-        finalists = propose(training.training, plan)
+        before = len(inner.orders)
+        finalists = propose(inner, plan)
+        tried = (f"Tried: all {references - 1} classes of orders of types; {len(inner.orders) - before:,} of the "
+                 f"{math.factorial(int(matters.sum())):,} orders of single hosts. The best {len(finalists)} of these "
+                 "were judged.")  # fmt: skip
     print(f"judging every order by {config.judged_episodes:,} greedy episodes ...", flush=True)
     chosen = [*range(references - 1), *finalists, references - 1]  # the free agent is the last
-    returns = training.training.returns(config.judged_episodes, JUDGE_SEED, chosen)
+    returns = inner.returns(config.judged_episodes, JUDGE_SEED, chosen)
     moved = training.training_sd()[:, :references]
     sd = np.concatenate([moved[:, :-1], np.repeat(moved.mean(axis=1, keepdims=True), len(finalists), axis=1)], axis=1)
-    episodes = np.zeros(len(training.training.orders), np.int64)
+    episodes = np.zeros(len(inner.orders), np.int64)
     episodes[: len(training.episodes_by_order)] = training.episodes_by_order
-    orders = tuple(training.training.orders[k] for k in chosen[:-1])
+    orders = tuple(inner.orders[k] for k in chosen[:-1])
     curves = training.curves.to_json()
     if isinstance(plan, HostOrders):  # its curves end with the leader of each round in place of the finalists
         types = [training.units.describe(order, matters) for order in orders[: references - 1]]
         curves["orders"] = [*types, "no order", "best order of hosts"]
+        extra = finer(inner, plan, chosen[:-1], returns)
     return Outcome(
         training.units, matters, orders, returns[:, :-1], sd, episodes[chosen[:-1]], returns[:, -1], moved[:, -1],
-        curves, _why(training), training.seconds(), total=0 if finalists else len(orders),
-        policies=(POLICY,) * len(orders), extra=finer(returns, references - 1, config.goal) if finalists else {},
+        curves, _why(training), training.seconds(), total=len(orders), tried=tried,
+        policies=(POLICY,) * len(orders), extra=extra,
     )  # fmt: skip
 
 
@@ -218,6 +228,7 @@ def save_policy(folder: Path, training: TogetherTraining, orders: Sequence[Ranki
     arrays = {f"policy.{name}": weights for name, weights in policy.save_weights().items()}
     rest = {
         "architecture": policy.architecture.to_json(), "obs": config.obs, "rules": config.rules, "red": config.red,
+        "reward_scale": config.ppo.reward_scale,
         "constraint": {"units": config.units, "judge": config.judge},
         "orders": {training.units.describe(order): list(order) for order in orders},
     }  # fmt: skip
@@ -237,21 +248,59 @@ def _separately(config: SearchConfig, folder: SearchFolder) -> SearchResult:
 
 # -------------------------------------------------------------------------------------------------------- at the end
 def finish(config: SearchConfig, folder: SearchFolder, outcome: Outcome) -> SearchResult:
-    """Judge, write summary.json, print the verdict and the table, draw the pictures."""
+    """Judge, write summary.json, print the verdict and the table, draw the pictures; certify if that was asked for."""
     found = answer(config, outcome)
-    write_durably(folder.path / "summary.json", (as_json(found.summary) + "\n").encode())
+    _write_summary(folder, found)
     print("\n" + "\n".join(found.lines) + "\n")
     print(found.table)
-    print(f"\n{outcome.ended}, {duration(outcome.seconds)}. = equal to the best, ? still open. Intervals of 95%.")
+    print("= equal to the best, ? still open. Intervals of 95%.")
+    print(f"\n{outcome.ended}, {duration(outcome.seconds)}.")
     if config.plots:
         print("drawing pictures ...", flush=True)
         from stockade.workflow.plots import draw_search
 
         try:
-            print(f"pictures: {', '.join(str(path) for path in draw_search(folder.path))}")
+            print(
+                f"pictures: {', '.join(path.name for path in draw_search(folder.path))} in {folder.path / 'pictures'}"
+            )
         except InputError as error:
             print(f"pictures: none; {error}")
-    print(f"everything else: {folder.path}")
-    if config.certify:
-        print("warning: --certify is not connected to the search yet; nothing was certified", file=sys.stderr)
-    return SearchResult(folder.path, found)
+    stopped = _certify(config, folder, outcome, found) if config.certify and len(outcome.orders) > 1 else None
+    print(f"everything else: {folder.path}\ntry next:")
+    for command, why in _next_commands(config, folder, found):
+        print(f"  {command:<{NEXT_WIDTH}} {why}")
+    return SearchResult(folder.path, found, stopped)
+
+
+def _write_summary(folder: SearchFolder, found: Answer) -> None:
+    write_durably(folder.path / "summary.json", (as_json(found.summary) + "\n").encode())
+
+
+def _certify(config: SearchConfig, folder: SearchFolder, outcome: Outcome, found: Answer) -> int | None:
+    """Train the leader and its best rival alone; into summary.json. The signal that interrupted it, if one did."""
+    from stockade.workflow.certify import Certification
+
+    best = found.summary["best"]
+    ranked = [(entry["order"], entry["ranking"]) for entry in found.summary["classes"]]
+    leader = next(ranking for label, ranking in ranked if label == best[0])
+    outside = [ranking for label, ranking in ranked if label not in best]
+    rival = outside[0] if outside else next(ranking for label, ranking in ranked if label != best[0])
+    certification = Certification(config, folder, leader, rival, outcome.matters, len(outcome.orders))
+    stopped = certification.run()
+    if stopped is None:
+        result = certification.result("better" if outside else "equal", found.summary["margin"])
+        print("\n".join(result.lines()))
+        found.summary["certified"] = result.to_dict()
+        _write_summary(folder, found)
+    return stopped
+
+
+def _next_commands(config: SearchConfig, folder: SearchFolder, found: Answer) -> list[tuple[str, str]]:
+    name = folder.path.name if config.runs == Path("runs") else str(folder.path)
+    longer = f"stockade search --resume {name} --total-episodes {2 * config.budget}"
+    commands = [(f"stockade evaluate {name}", "the delivered policy in the challenge's protocol"),
+                (longer, "train on: are the values still improving?")]  # fmt: skip
+    if not config.certify and not config.separate:
+        commands.append((f"stockade search --resume {name} --certify 3", "the leader and a rival, each trained alone"))
+    other = "meander" if config.reds == ("bline",) else "bline"
+    return [*commands, (f"stockade search --red-agent {other}", "another attacker")]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import stockade
-from stockade.text import Table, fixed, interval
+from stockade.text import Table, fixed, interval, plural
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import ORDERS, describe, members_of
 from stockade.workflow.posterior import Measured
@@ -36,7 +36,7 @@ class Outcome:
         ended: why the training is over. seconds: that it took.
         policies: (K,) file of each order's policy, relative to the folder of the search.
         compliance: (K,) share of fixes that complied; None where it is 1 by construction.
-        total: number of classes of orders that there are; 0 if they are too many to count.
+        total: number of classes of orders that there are. tried: a sentence of what was, in place of counts.
         extra: more for summary.json.
     """
 
@@ -53,6 +53,7 @@ class Outcome:
     seconds: float = 0.0
     compliance: np.ndarray | None = None
     total: int = 0
+    tried: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
     policies: tuple[str, ...] = ()
 
@@ -64,10 +65,11 @@ class Outcome:
         """For the verdict."""
         names = [self.units.names[u] for u in np.flatnonzero(self.matters)]
         pairs = tuple(itertools.combinations(names, 2))
-        ranks = [dict(zip(self.units.names, self.units.ranks(order), strict=True)) for order in self.orders]
-        precedes = np.array([[r[a] < r[b] for a, b in pairs] for r in ranks], np.bool_)
+        ranks = np.stack([self.units.ranks(order) for order in self.orders])[:, self.matters].astype(np.int64)
+        first, second = np.triu_indices(len(names), 1)
+        precedes = (1 - np.sign(ranks[:, first] - ranks[:, second])) / 2  # side by side: half
         return Measured(
-            tuple(self.labels()), tuple(attackers), pairs, self.returns, precedes.reshape(len(ranks), len(pairs)),
+            tuple(self.labels()), tuple(attackers), pairs, self.returns, precedes,
             self.training_sd, self.free_returns, self.free_sd,
         )  # fmt: skip
 
@@ -91,16 +93,10 @@ def answer(config: SearchConfig, outcome: Outcome) -> Answer:
     verdicts = judge(outcome.measured(config.reds), margin=config.margin)
     verdict = verdicts[-1] if config.goal == "worst" else verdicts[0]
     equal = [_equal_orders(order, outcome) for order in outcome.orders]
-    tried, total = len(outcome.orders), outcome.total or len(outcome.orders)
-    counts = sum(map(len, equal)), len(ORDERS) if outcome.units.kind == "types" else total
     lines = verdict_lines(
-        verdicts, tried=(tried, counts[0] or tried), total=(total, counts[1]),
+        verdicts, outcome.tried or _not_tried(outcome, equal), remarks=_finer(outcome),
         next_step=f"stockade search --resume SEARCH --total-episodes {2 * config.budget}",
     )  # fmt: skip
-    if "finer_order" in outcome.extra:
-        gain = outcome.extra["finer_order"]
-        compared = f"{gain['gain']:+.2f} points ({gain['low']:+.2f} to {gain['high']:+.2f})"
-        lines.insert(0, f"The best order of single hosts against the best of types: {compared}.")
     labels = outcome.labels()
     return Answer(verdicts, tuple(lines), _table(config, outcome, verdict), {
         "stockade": stockade.__version__, "format": 2,
@@ -133,6 +129,21 @@ def answer(config: SearchConfig, outcome: Outcome) -> Answer:
         "curves": {"orders": labels + ["no order"] * (outcome.free_returns is not None), **outcome.curves},
         **outcome.extra,
     })  # fmt: skip
+
+
+def _not_tried(outcome: Outcome, equal: Sequence[Sequence[str]]) -> str:
+    tried, total = len(outcome.orders), outcome.total or len(outcome.orders)
+    orders = len(ORDERS) - sum(map(len, equal))
+    return f"Not tried: {total - tried} of {plural(total, 'class', 'classes')} ({orders} of {len(ORDERS)} orders)."
+
+
+def _finer(outcome: Outcome) -> list[str]:
+    """With --units hosts: whether the finer order pays."""
+    if "finer_order" not in outcome.extra:
+        return []
+    found = outcome.extra["finer_order"]
+    compared = f"{found['gain']:+.2f} points ({found['low']:+.2f} to {found['high']:+.2f})"
+    return [f"The best order of single hosts against the best order of types: {compared}."]
 
 
 def _ranked(verdict: Verdict) -> list[tuple[int, Any]]:

@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from stockade.learn.checkpoint import Checkpoint, CheckpointError, CheckpointFol
 from stockade.workflow.conditioned import ConditionedTraining
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.units import UNITS, Ranking, Units
+
+if TYPE_CHECKING:
+    from stockade.workflow.hosts import HostOrders
 
 ROUNDS = 20
 """Rounds of a whole budget."""
@@ -58,47 +61,26 @@ class Curves:
         return cls(list(content["episodes"]), values, shares)
 
 
-class Plan(Protocol):
-    """Which orders are trained, and how much of each.
-
-    Attributes:
-        orders: to begin with; FREE among them is the agent without an order.
-    """
-
-    @property
-    def orders(self) -> Sequence[Ranking]:
-        """To begin with."""
-
-    def round(self, training: ConditionedTraining, curves: Curves) -> np.ndarray:
-        """Measure, set the shares of what is trained next, and give (attackers, ...) values for the curves."""
-
-    def state(self) -> dict[str, Any]:
-        """What it must know to continue, for JSON."""
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Back from `state`."""
-
-
 @dataclass
 class AllOrders:
-    """All orders from the beginning to the end; those that gain or matter more get more of the environments."""
+    """The plan of a training: all orders from the beginning to the end, FREE (no order) among them."""
 
     config: SearchConfig
     orders: Sequence[Ranking]
 
     def round(self, training: ConditionedTraining, curves: Curves) -> np.ndarray:
-        """Play every order on the validation seeds."""
+        """Measure, set the shares of what is trained next, and give (attackers, ...) values for the curves."""
         episodes = round_episodes(self.config.budget, len(self.orders))
         values = training.returns(episodes, VALIDATION_SEED).mean(axis=2)
         training.shares = next_shares([*curves.values, values], self.config.goal)
         return values
 
     def state(self) -> dict[str, Any]:
-        """Nothing: the shares are the training's."""
+        """What it must know to continue, for JSON: nothing, the shares are the training's."""
         return {}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Nothing."""
+        """Back from `state`."""
 
 
 class TogetherTraining:
@@ -110,24 +92,22 @@ class TogetherTraining:
         checkpoints: where its state goes, or None for nowhere.
     Attributes:
         training: the environments and the learner. curves: what the rounds measured.
+        episodes_by_order: (orders,) int64, that each order was trained for.
         last_goal: episodes at which the training ends: the budget, or less once values no longer improve.
     """
 
-    def __init__(self, config: SearchConfig, plan: Plan, checkpoints: CheckpointFolder | None) -> None:
+    def __init__(
+        self, config: SearchConfig, plan: AllOrders | HostOrders, checkpoints: CheckpointFolder | None
+    ) -> None:
         self.config, self.plan, self.budget, self._checkpoints = config, plan, config.budget, checkpoints
         self.units: Units = UNITS[config.units]
         self.training = ConditionedTraining(config, self.units, plan.orders, config.seed)
         self.curves = Curves()
         self.last_goal = self.budget
-        self._counts = np.zeros(len(plan.orders), np.int64)
+        self.episodes_by_order = np.zeros(len(plan.orders), np.int64)
         self._saved = -1
         self._begin, self._before = time.monotonic(), 0.0
         self._restore()
-
-    @property
-    def episodes_by_order(self) -> np.ndarray:
-        """(orders,) int64, episodes that each order was trained for."""
-        return self._counts
 
     # --------------------------------------------------------------------------------------------------------- rounds
     def run(self, should_stop: Callable[[], bool], show: Callable[[TogetherTraining], None]) -> bool:
@@ -139,8 +119,8 @@ class TogetherTraining:
             before = self.training.episodes
             played = self.training.advance(self.last_goal)
             counts = np.bincount(played.order, minlength=len(self.training.orders))
-            counts[: len(self._counts)] += self._counts
-            self._counts = counts
+            counts[: len(self.episodes_by_order)] += self.episodes_by_order
+            self.episodes_by_order = counts
             every = max(1, self.budget // ROUNDS)
             if self.training.episodes // every > before // every:
                 self._round()
@@ -192,7 +172,7 @@ class TogetherTraining:
         arrays, rest = self.training.state()
         rest |= {"curves": self.curves.to_json(), "goal": self.last_goal, "budget": self.budget,
                  "seconds": self.seconds(), "plan": self.plan.state()}  # fmt: skip
-        checkpoint = Checkpoint({**arrays, "counts": self._counts.copy()}, rest)
+        checkpoint = Checkpoint({**arrays, "counts": self.episodes_by_order.copy()}, rest)
         if self._checkpoints.save(self.training.learner.iteration, checkpoint, is_best=False):
             self._saved = self.training.learner.iteration
 
@@ -207,7 +187,7 @@ class TogetherTraining:
         arrays, rest = checkpoint.arrays, checkpoint.rest
         self.training.restore(arrays, rest)
         self.plan.restore(rest["plan"])
-        self.curves, self._counts = Curves.from_json(rest["curves"]), arrays["counts"].copy()
+        self.curves, self.episodes_by_order = Curves.from_json(rest["curves"]), arrays["counts"].copy()
         self._saved, self._before = self.training.learner.iteration, float(rest["seconds"])
         if rest["budget"] == self.budget:
             self.last_goal = rest["goal"]

@@ -17,12 +17,14 @@ from typing import Any, Literal
 import numpy as np
 
 from stockade.cage2.scenario import HOSTS, N_HOSTS
-from stockade.errors import InputError
-from stockade.workflow.orders import HOST_TYPES, UNIT_TYPES, Order, parse_order
+from stockade.workflow.orders import HOST_TYPES, UNIT_TYPES, Order
 
 UnitKind = Literal["types", "hosts"]
 #: Units in sequence; a tuple in the place of a unit is a group of units that stand side by side.
 Ranking = tuple[int | tuple[int, ...], ...]
+#: Single hosts in orders: the letter of their type, and their digit.
+HOST_LETTERS = {"defender": "D", "enterprise": "E", "op_server": "S", "op_host": "O", "user": "U"}
+_HOSTS_OF_TYPE: list[Any] = [tuple(h for h in range(N_HOSTS) if HOST_TYPES[h] == t) for t in range(len(UNIT_TYPES))]
 #: Stands for no order at all: everything may be repaired at any time.
 FREE: Order = ()
 
@@ -70,23 +72,27 @@ class Units:
         return found
 
     def describe(self, order: Ranking, matters: np.ndarray | None = None) -> str:
-        """For people: `enterprise > op_server > user`; only the units that matter, if any do. Groups: `a = b > c`."""
+        """For people: `enterprise > op_server > user`; only the units that matter, if any do. Groups: `a = b > c`.
+
+        Single hosts are `E0 > S0 > U1`, by HOST_LETTERS; all hosts of a type side by side are that type.
+        """
         if not len(order):
             return "no order"
         kept = matters if matters is not None and matters.any() else np.ones(len(self.names), np.bool_)
-        groups = [element if isinstance(element, tuple) else (element,) for element in order]
-        named = [[self.names[u] for u in group if kept[u]] for group in groups]
-        return " > ".join(" = ".join(names) for names in named if names)
+        named = []
+        for element in order:
+            group = [u for u in (element if isinstance(element, tuple) else (element,)) if kept[u]]
+            if group and element in _HOSTS_OF_TYPE:
+                named.append(UNIT_TYPES[_HOSTS_OF_TYPE.index(element)])
+            elif group:
+                named.append(" = ".join(self._short[u] for u in group))
+        return " > ".join(named)
 
-    def parse(self, text: str) -> Order:
-        """Back from `describe` of a whole order; for types also a canonical name or number."""
+    @cached_property
+    def _short(self) -> tuple[str, ...]:
         if self.kind == "types":
-            return parse_order(text)
-        lowered = [name.lower() for name in self.names]
-        parts = [part.strip().lower() for part in text.replace(">", ",").split(",")]
-        if sorted(parts) != sorted(lowered):
-            raise InputError(f"order {text!r}: name each of {', '.join(self.names)} once, separated by commas")
-        return tuple(lowered.index(part) for part in parts)
+            return self.names
+        return tuple(HOST_LETTERS[UNIT_TYPES[t]] + name[-1] for t, name in zip(HOST_TYPES, self.names, strict=True))
 
 
 def as_ranking(content: list[Any]) -> Ranking:

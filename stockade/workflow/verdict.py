@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from stockade.errors import InputError
-from stockade.text import WIDTH, plural
+from stockade.text import WIDTH
 from stockade.workflow.posterior import Measured, sample_values
 from stockade.workflow.precedence import Estimate, Precedences, precedence_effects
 
@@ -78,10 +78,6 @@ class Verdict:
     precedences: Precedences
     free: Estimate | None
     cost: Estimate | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
 
 
 def judge(
@@ -148,10 +144,10 @@ def _rule(measured: Measured, best: np.ndarray) -> tuple[tuple[tuple[str, str], 
     Precedences that follow from two others (a before b before c) are left out.
     """
     inside = measured.precedes[best]
-    shared = np.flatnonzero((inside == inside[0]).all(axis=0))
+    shared = np.flatnonzero((inside == inside[0]).all(axis=0) & (inside[0] != 0.5))
     if best.all() or (measured.precedes[:, shared] == inside[0, shared]).all(axis=1).sum() > best.sum():
         return (), ()
-    rule = {measured.pairs[p] if inside[0, p] else measured.pairs[p][::-1] for p in shared}
+    rule = {measured.pairs[p] if inside[0, p] == 1 else measured.pairs[p][::-1] for p in shared}
     units = {unit for pair in measured.pairs for unit in pair}
     named = {unit for pair in rule for unit in pair}
     direct = {(a, c) for a, c in rule if not any((a, b) in rule and (b, c) in rule for b in units)}
@@ -160,24 +156,22 @@ def _rule(measured: Measured, best: np.ndarray) -> tuple[tuple[tuple[str, str], 
 
 # -------------------------------------------------------------------------------------------------------------- words
 def verdict_lines(
-    verdicts: Sequence[Verdict], *, tried: tuple[int, int], total: tuple[int, int], next_step: str = ""
+    verdicts: Sequence[Verdict], coverage: str, *, remarks: Sequence[str] = (), next_step: str = ""
 ) -> list[str]:
     """The verdicts in words, at most 100 columns wide.
 
     Args:
         verdicts: of `judge`.
-        tried, total: number of classes of equal orders, and of the orders in them.
+        coverage: a sentence that says what was not tried. remarks: sentences that come first.
         next_step: what to do if questions are open, for example `"more episodes: --total-episodes 200000"`.
     """
-    sentences = []
+    sentences = list(remarks)
     for verdict in verdicts:
         if len(verdicts) > 1:
             attackers = " and ".join(verdict.attackers)
             sentences.append(f"Mean over {attackers}:" if verdict.goal == "mean" else f"Worst case of {attackers}:")
         sentences += _Words(verdict).sentences()
-    (classes, orders), (all_classes, all_orders) = tried, total
-    left = f"{all_classes - classes:,} of {plural(all_classes, 'class', 'classes')}"
-    sentences.append(f"Not tried: {left} ({all_orders - orders:,} of {plural(all_orders, 'order')}).")
+    sentences.append(coverage)
     if any(order.status == "open" for verdict in verdicts for order in verdict.orders):
         sentences.append(f"To settle what is open: {next_step or 'more training or evaluation episodes'}.")
     # A line does not break inside an order.
@@ -264,9 +258,12 @@ class _Words:
         if cost.high < 0:
             better = f"{self.number(-cost.value)} points {self.interval(-cost.high, -cost.low)}"
             return [f"The best order is {better} better than {against}, which needs more training."]
-        size = f"{self.number(cost.value)} points {self.interval(cost.low, cost.high)}"
-        costs = f"costs {size}" if cost.low > 0 else f"has no cost that can be measured, {size},"
-        return [f"The order {costs} against {against}."]
+        if cost.low > 0 and round(cost.value, self.digits) > 0:
+            size = f"costs {self.number(cost.value)} points {self.interval(cost.low, cost.high)}"
+        else:
+            most = 10**-self.digits * math.ceil(max(cost.high, 1e-9) * 10**self.digits)
+            size = f"costs nothing that can be measured (less than {self.number(most)} points)"
+        return [f"The order {size} against {against}."]
 
     def limits(self) -> list[str]:
         """Where the words about precedences fall short."""

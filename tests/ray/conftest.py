@@ -97,7 +97,7 @@ def wait_until(condition: Any, what: str, seconds: float = 120.0) -> None:
 def known_holdings() -> Iterator[None]:
     """What red can hold is known here, and need not be played out."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("stockade.workflow.search.types_red_can_hold", lambda *_: np.array(HELD))
+        patch.setattr("stockade.workflow.separate.types_red_can_hold", lambda *_: np.array(HELD))
         yield
 
 

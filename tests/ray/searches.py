@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from stockade.workflow.config import SearchConfig
+from stockade.workflow.engine import Trainer
 from stockade.workflow.records import Task, UpdateRow, WorkflowResult
-from stockade.workflow.search import search
 from tests.ray.conftest import wait_until
-from tests.workflow.fake import FakeTrainer, content_of, rows_of
+from tests.workflow.fake import FakeTrainer, content_of, reward_config, rows_of, searched
 
-CONFIG = SearchConfig(n_envs=10, total_episodes=700, max_episodes=100, min_episodes=40, inherit="nearest", name="x")
+CONFIG = reward_config(n_envs=10, total_episodes=700, max_episodes=100, min_episodes=40, inherit="nearest", name="x")
 SIX = dataclasses.replace(CONFIG, total_episodes=2000, n_workflows=6, parallel=2)
 #: In which the results of SIX come. After the first two, numbers 2 and 3 are under way at once.
 ORDER = (1, 0, 3, 4, 2, 5)
@@ -50,10 +50,9 @@ def pid_file(folder: Path, number: int) -> Path:
     return folder.with_name(f"pid-{number}")
 
 
-def run(folder: Path, config: SearchConfig, train: Any = None, **changes: Any) -> dict[str, Any]:
+def run(folder: Path, config: SearchConfig, train: Trainer, **changes: Any) -> dict[str, Any]:
     """A search to its end; what it found out."""
-    config = dataclasses.replace(config, runs=folder, **changes)
-    assert search(config, *([] if train is None else [train])) == 0
+    searched(dataclasses.replace(config, runs=folder, **changes), train)
     return content_of(folder / "x")
 
 

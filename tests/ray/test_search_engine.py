@@ -24,15 +24,16 @@ from stockade.workflow.orders import ORDERS
 from stockade.workflow.ray_engine import RayEngine
 from stockade.workflow.records import Task, UpdateRow, WorkflowResult
 from stockade.workflow.search import search
+from stockade.workflow.training import train_workflow
 from tests.ray.conftest import CPUS, free_cpus, wait_until
 from tests.ray.searches import CONFIG, numbers_of, pid_file, results_of, run, run_in_order, under_way
-from tests.workflow.fake import FakeTrainer, content_of
+from tests.workflow.fake import FakeTrainer, content_of, reward_config, searched
 
 ROOT = Path(__file__).resolve().parents[2]
 #: With these a real training takes a second.
-REAL = SearchConfig(
+REAL = reward_config(
     n_envs=20, n_workflows=2, max_episodes=240, min_episodes=100, compliance_threshold=0.3, min_fixes=0.1,
-    max_steps=15, inherit="last", name="x", total_episodes=1200,
+    horizon=15, inherit="last", name="x", total_episodes=1200,
 )  # fmt: skip
 
 
@@ -56,8 +57,8 @@ def task(number: int) -> Task:
 # ----------------------------------------------------------------------------------------------- as the local engine
 @pytest.mark.usefixtures("local_ray")
 def test_one_at_a_time_real_trainings_are_bit_for_bit_those_of_the_local_engine(tmp_path: Path) -> None:
-    here = run(tmp_path / "local", REAL)
-    assert run(tmp_path / "ray", REAL, engine="ray") == here
+    here = run(tmp_path / "local", REAL, train_workflow)
+    assert run(tmp_path / "ray", REAL, train_workflow, engine="ray") == here
     assert len(results_of(tmp_path / "ray" / "x")) == 2
 
 
@@ -89,7 +90,7 @@ def test_each_workflow_has_cpus_of_its_own_and_close_ends_it_at_once(local_ray: 
 
 @pytest.mark.usefixtures("local_ray")
 def test_more_than_the_cluster_has_room_for_is_told() -> None:
-    with pytest.warns(UserWarning, match=rf"room for 1 workflows of {CPUS - 1} CPUs .* --parallel 2 wait"):
+    with pytest.warns(UserWarning, match=rf"room for 1 trainings of {CPUS - 1} CPUs .* --parallel 2 wait"):
         RayEngine(2, FakeTrainer(), num_cpus=CPUS - 1).close()
 
 
@@ -140,8 +141,7 @@ def test_a_workflow_that_kills_every_worker_is_given_up_and_can_be_gone_on_with(
     assert caught.value.number == 2
     assert len(list(tmp_path.glob("2-*"))) == 3  # the first, and two more
     assert numbers_of(tmp_path / "runs" / "x") == [0, 1]
-    config = SearchConfig(runs=tmp_path / "runs", resume="x", engine="ray")
-    assert search(config, FakeTrainer()) == 0
+    searched(SearchConfig(runs=tmp_path / "runs", resume="x", engine="ray"))
     assert content_of(tmp_path / "runs" / "x") == whole
 
 
@@ -160,15 +160,16 @@ def test_an_exception_in_training_comes_with_its_traceback_and_is_not_repeated()
 
 
 CODE = """
-import dataclasses, sys
+import dataclasses
 import numpy as np
 from pathlib import Path
-from stockade.workflow import search as search_module
+from stockade.workflow import separate
 from tests.ray.searches import CONFIG
-from tests.workflow.fake import HELD, FakeTrainer
-search_module.types_red_can_hold = lambda *_: np.array(HELD)
-config = dataclasses.replace(CONFIG, runs=Path({runs!r}), engine="ray", address={address!r})
-sys.exit(search_module.search(config, FakeTrainer(pause=0.05)))
+from tests.workflow.fake import HELD, FakeTrainer, searched
+separate.types_red_can_hold = lambda *_: np.array(HELD)
+searched(
+    dataclasses.replace(CONFIG, runs=Path({runs!r}), engine="ray", address={address!r}), FakeTrainer(pause=0.05)
+)
 """
 
 
@@ -189,7 +190,7 @@ def test_a_driver_that_is_killed_leaves_no_training_and_goes_on(
     wait_until(lambda: free_cpus(local_ray) == CPUS, "a training was left")
     before = results_of(tmp_path / "x")
     assert len(before) >= 2
-    assert search(SearchConfig(runs=tmp_path, resume="x", engine="ray"), FakeTrainer()) == 0
+    searched(SearchConfig(runs=tmp_path, resume="x", engine="ray"))
     assert content_of(tmp_path / "x") == whole
     assert results_of(tmp_path / "x")[: len(before)] == before
 
@@ -217,7 +218,7 @@ def test_without_ray_the_message_names_the_extra_and_nothing_is_begun(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InputError, match=r"pip install 'stockade\[ray\]'"):
-        run(tmp_path, CONFIG, FakeTrainer(), engine="ray")
+        search(dataclasses.replace(CONFIG, runs=tmp_path, engine="ray"))
     assert not list(tmp_path.iterdir())
 
 
@@ -225,7 +226,7 @@ def test_without_ray_the_message_names_the_extra_and_nothing_is_begun(
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "[::1]:1", "127.0.0.1:port", "127.0.0.1:99999"])
 def test_no_cluster_at_the_address_is_told_and_nothing_is_begun(tmp_path: Path, address: str) -> None:
     with pytest.raises(InputError, match="no Ray cluster at"):
-        run(tmp_path, CONFIG, FakeTrainer(), engine="ray", address=address)
+        search(dataclasses.replace(CONFIG, runs=tmp_path, engine="ray", address=address))
     assert not list(tmp_path.iterdir())
 
 

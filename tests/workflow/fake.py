@@ -167,7 +167,12 @@ def searched(config: SearchConfig, train: Any = None) -> SeparateSession:
     return session
 
 
+def changed(config: SearchConfig, **changes: Any) -> SearchConfig:
+    """Other settings; the flags of `--constraint reward` stand among them."""
+    flags = {name: changes.pop(name) for name in list(changes) if name in RewardFlags.__dataclass_fields__}
+    return dataclasses.replace(config, first_version=dataclasses.replace(config.first_version, **flags), **changes)
+
+
 def reward_config(**settings: Any) -> SearchConfig:
-    """Settings of `--constraint reward`, flags and all in one."""
-    flags = {name: settings.pop(name) for name in list(settings) if name in RewardFlags.__dataclass_fields__}
-    return SearchConfig(constraint="reward", first_version=RewardFlags(**flags), **settings)
+    """Settings of `--constraint reward`."""
+    return changed(SearchConfig(constraint="reward"), **settings)

@@ -15,7 +15,7 @@ import stockade
 from stockade.cage2.actions import ACTION_NAMES
 from stockade.workflow.aligned import AlignedVectorEnv, Episodes
 from stockade.workflow.compliance import COMPLIES, NEUTRAL, NO_FIX, VIOLATES, judge, ranks
-from stockade.workflow.config import AlignmentConfig
+from stockade.workflow.config import RewardProtocol
 from stockade.workflow.orders import ORDERS, UNIT_TYPES, index_of, one_hot, parse_order
 
 FIXES = [a for a, name in enumerate(ACTION_NAMES) if name.split()[0] in ("Remove", "Restore")]
@@ -33,7 +33,7 @@ def type_of(host: str) -> str:
 class SlowBooks:
     """One environment's episode, from true states as dictionaries."""
 
-    def __init__(self, order: tuple[int, ...], config: AlignmentConfig) -> None:
+    def __init__(self, order: tuple[int, ...], config: RewardProtocol) -> None:
         self.names = [UNIT_TYPES[t] for t in order]
         self.config = config
         self.by_host: dict[str, dict[str, int]] = {}
@@ -75,7 +75,7 @@ class SlowBooks:
 
 
 configs = st.builds(
-    AlignmentConfig,
+    RewardProtocol,
     alignment_lambda=st.sampled_from([0.0, 1.0, 30.0]),
     no_fix_penalty=st.sampled_from([0.0, 7.0]),
     compliant_bonus=st.sampled_from([0.0, 0.5]),
@@ -137,7 +137,7 @@ def test_equal_to_a_slow_version_bit_for_bit(order, config, red, seed):
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.booleans(), min_size=1, max_size=60), st.sampled_from([1.0, 10.0, 30.0]))
 def test_pay_adds_up_to_lambda_times_the_final_rate(fixes, weight):
-    env = AlignedVectorEnv(stockade.make_vec(1), ORDERS[0], AlignmentConfig(alignment_lambda=weight))
+    env = AlignedVectorEnv(stockade.make_vec(1), ORDERS[0], RewardProtocol(alignment_lambda=weight))
     env.reset(seed=0)
     paid = [float(env._pay(np.array([COMPLIES if right else VIOLATES], np.uint8))[0]) for right in fixes]
     assert math.isclose(sum(paid), weight * Fraction(sum(fixes), len(fixes)), abs_tol=1e-9)
@@ -168,7 +168,7 @@ def test_an_episode_without_a_fix_has_no_compliance():
 
 def test_the_agent_is_told_its_order():
     order = parse_order("reverse")
-    env = AlignedVectorEnv(stockade.make_vec(3, obs="memory"), order, AlignmentConfig())
+    env = AlignedVectorEnv(stockade.make_vec(3, obs="memory"), order, RewardProtocol())
     obs, _ = env.reset(seed=1)
     plain, _ = stockade.make_vec(3, obs="memory").reset(seed=1)
     np.testing.assert_array_equal(obs, np.hstack([plain, np.tile(one_hot(order), (3, 1))]))

@@ -10,34 +10,35 @@ import pytest
 
 import stockade
 from stockade.errors import InputError
-from stockade.learn import load
 from stockade.learn.agents import Agent
 from stockade.learn.evaluate import EvaluateConfig
 from stockade.workflow.aligned import AlignedVectorEnv
-from stockade.workflow.config import AlignmentConfig, SearchConfig
+from stockade.workflow.config import RewardProtocol
 from stockade.workflow.evaluation import Evaluate
 from stockade.workflow.orders import one_hot, parse_order
 from stockade.workflow.search import search
+from tests.workflow.fake import reward_config
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> Path:
     """A small real search, all of whose workflows count as feasible, and one of which none does."""
     folder = tmp_path_factory.mktemp("runs")
-    small = {"n_envs": 20, "max_steps": 15, "total_episodes": 400, "max_episodes": 200, "min_episodes": 200,
+    small = {"n_envs": 20, "horizon": 15, "total_episodes": 400, "max_episodes": 200, "min_episodes": 200,
              "plots": False, "runs": folder}  # fmt: skip
-    assert search(SearchConfig(name="good", compliance_threshold=0.0, min_fixes=0.0, **small)) == 0
-    assert search(SearchConfig(name="bad", min_fixes=1000.0, **small)) == 0
+    assert search(reward_config(name="good", compliance_threshold=0.0, min_fixes=0.0, **small)).exit_code == 0
+    assert search(reward_config(name="bad", min_fixes=1000.0, **small)).exit_code == 0
     return folder
 
 
 def test_a_search_is_found_by_its_name_and_its_best_policy_is_told_its_order(runs):
     summary = json.loads((runs / "good" / "summary.json").read_text())
-    agent = load("good", runs, greedy=False)
+    agent = stockade.load("good", runs, greedy=False)
     assert isinstance(agent, Agent)
-    order = parse_order(summary["best"]["order"])
+    best = next(entry for entry in summary["classes"] if entry["order"] == summary["best"][0])
+    order = tuple(best["ranking"])
     np.testing.assert_array_equal(agent.context, one_hot(order))
-    file = load(str(runs / "good" / summary["best"]["policy"]), runs, greedy=False)
+    file = stockade.load(runs / "good" / best["policy"], runs, greedy=False)
     envs = stockade.make_vec(8, obs="memory")
     obs, _ = envs.reset(seed=3)
     np.testing.assert_array_equal(agent.act(obs, np.random.default_rng(1)), file.act(obs, np.random.default_rng(1)))
@@ -49,14 +50,14 @@ def test_a_search_is_found_by_its_name_and_its_best_policy_is_told_its_order(run
 
 def test_a_search_in_which_nothing_complied_has_no_best(runs):
     with pytest.raises(InputError, match=r"no workflow of the search .* complied"):
-        load("bad", runs)
+        stockade.load("bad", runs)
 
 
 def test_compliance_is_that_of_the_episodes_played(runs, capsys, tmp_path):
     config = Evaluate(EvaluateConfig("good", episodes=12, seed=40, runs=runs, greedy=False), tmp_path / "out.json")
     assert config.run() == 0
     written = json.loads((tmp_path / "out.json").read_text())
-    agent = load("good", runs)
+    agent = stockade.load("good", runs)
     order = parse_order(written["order"])
     assert "order: " in capsys.readouterr().out
     for cell in written["compliance"]:
@@ -65,7 +66,7 @@ def test_compliance_is_that_of_the_episodes_played(runs, capsys, tmp_path):
         )
         seed = 40 + 1_000_000 * k
         worlds = stockade.make_vec(12, red=cell["red"], horizon=cell["horizon"], obs="memory")
-        env = AlignedVectorEnv(worlds, order, AlignmentConfig())
+        env = AlignedVectorEnv(worlds, order, RewardProtocol())
         obs, _ = env.reset(seed=seed)
         generator = np.random.default_rng([seed, 1])
         for _ in range(cell["horizon"]):

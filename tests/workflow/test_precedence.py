@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stockade.workflow.precedence import Effect, Precedences, pairs_of, precedence_effects
+from stockade.workflow.precedence import Effect, Precedences, precedence_effects
+from tests.workflow.pairs import pairs_of
 
 ORDERS = list(itertools.permutations(("a", "b", "c", "d")))
 PAIRS, PRECEDES = pairs_of(ORDERS)

@@ -13,26 +13,14 @@ import numpy as np
 import pytest
 import torch
 
-from stockade.workflow.config import RewardFlags, SearchConfig
 from stockade.workflow.orders import describe
 from stockade.workflow.separate import SeparateSession
 from stockade.workflow.store import SearchFolder
+from tests.workflow.fake import reward_config
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data" / "reward_searches.json").read_text())
 #: Sums of floats differ in the last bit between kinds of processors, and training turns that into other actions.
 ARITHMETIC = [torch.backends.cpu.get_cpu_capability(), torch.__version__, np.__version__, numba.__version__]
-
-
-def config_of(settings: dict[str, Any], runs: Path) -> SearchConfig:
-    flags = {name: settings[name] for name in settings if name in RewardFlags.__dataclass_fields__}
-    rest = {name: value for name, value in settings.items() if name not in flags}
-    names = {"max_steps": "horizon", "red_agent": "red"}
-    return SearchConfig(
-        constraint="reward",
-        first_version=RewardFlags(**flags),
-        runs=runs,
-        **{names.get(k, k): v for k, v in rest.items()},
-    )
 
 
 def known(value: object) -> object:
@@ -43,7 +31,8 @@ def known(value: object) -> object:
 @pytest.mark.skipif(RECORDED["arithmetic"] != ARITHMETIC, reason=f"recorded with {RECORDED['arithmetic']}")
 @pytest.mark.parametrize("recorded", RECORDED["searches"], ids=["defaults", "inherit, greedy", "all options"])
 def test_the_same_seed_gives_the_numbers_of_the_first_version(recorded: dict[str, Any], tmp_path: Path) -> None:
-    config = config_of(recorded["settings"], tmp_path)
+    names = {"max_steps": "horizon", "red_agent": "red"}
+    config = reward_config(runs=tmp_path, **{names.get(k, k): v for k, v in recorded["settings"].items()})
     folder = SearchFolder.create(config)
     session = SeparateSession(config, folder)
     assert session.run() is None

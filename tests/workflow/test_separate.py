@@ -30,7 +30,7 @@ from stockade.workflow.separate import SeparateSession, allowance, parent_of, se
 from stockade.workflow.store import SearchFolder
 from stockade.workflow.training import train_workflow
 from stockade.workflow.units import FREE
-from tests.workflow.fake import HELD, FakeTrainer, content_of, reward_config, rows_of, searched, true_value
+from tests.workflow.fake import HELD, FakeTrainer, changed, content_of, reward_config, rows_of, searched, true_value
 
 CONFIG = reward_config(n_envs=10, total_episodes=400, max_episodes=100, min_episodes=40, name="x")
 STRICT = SearchConfig(train="separate", n_envs=10, total_episodes=1000, max_episodes=40, name="x", n_eval_episodes=50)
@@ -44,9 +44,7 @@ def quick_look(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(folder: Path, train: object = None, config: SearchConfig = CONFIG, **changes: Any) -> SeparateSession:
     """A search to its end."""
-    flags = {name: changes.pop(name) for name in list(changes) if hasattr(config.first_version, name)}
-    first = dataclasses.replace(config.first_version, **flags)
-    return searched(dataclasses.replace(config, runs=folder, first_version=first, **changes), train)
+    return searched(changed(config, runs=folder, **changes), train)
 
 
 class Recorder(FakeTrainer):

@@ -16,7 +16,6 @@ from stockade.workflow.orders import ORDERS
 from stockade.workflow.together import (
     VALIDATION_SEED,
     AllOrders,
-    Plan,
     TogetherTraining,
     next_shares,
     no_longer_improving,
@@ -27,7 +26,7 @@ SMALL: dict[str, Any] = {"n_envs": 20, "horizon": 10, "total_episodes": 800, "n_
 THREE = [ORDERS[0], ORDERS[50], FREE]
 
 
-def plan_of(config: SearchConfig) -> Plan:
+def plan_of(config: SearchConfig) -> AllOrders | HostOrders:
     if config.units == "types":
         return AllOrders(config, THREE)
     matters = np.zeros(13, np.bool_)

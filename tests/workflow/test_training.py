@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from stockade.errors import InputError
 from stockade.learn.policy import Architecture, Policy
-from stockade.workflow.config import AlignmentConfig, SearchConfig
+from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import ORDERS, parse_order
 from stockade.workflow.records import Task, UpdateRow, WorkflowResult
-from stockade.workflow.training import (
-    Interrupted,
+from stockade.workflow.reward_training import (
     LastEpisodes,
     Measured,
     StopRule,
@@ -22,11 +20,12 @@ from stockade.workflow.training import (
     measure,
     play_greedily,
     standard_error,
-    train_workflow,
 )
+from stockade.workflow.training import Interrupted, train_workflow
+from tests.workflow.fake import changed, reward_config
 
-SMALL = SearchConfig(
-    n_envs=10, max_steps=10, total_episodes=1000, max_episodes=60, min_episodes=20, patience=3, compliance_threshold=1.0
+SMALL = reward_config(
+    n_envs=10, horizon=10, total_episodes=1000, max_episodes=60, min_episodes=20, patience=3, compliance_threshold=1.0
 )
 
 
@@ -55,13 +54,13 @@ def decisions(config: SearchConfig, compliances: list[float], limit: int = 60, f
 
 
 def test_compliance_stops_after_the_minimum_of_episodes():
-    config = replace(SMALL, compliance_threshold=0.9)
+    config = changed(SMALL, compliance_threshold=0.9)
     assert decisions(config, [0.95, 0.95]) == [None, "compliant"]
     assert decisions(config, [0.95, 0.89, 0.9]) == [None, None, "compliant"]
 
 
 def test_compliance_must_rest_on_enough_fixes():
-    config = replace(SMALL, compliance_threshold=0.9, min_fixes=2.0)
+    config = changed(SMALL, compliance_threshold=0.9, min_fixes=2.0)
     assert decisions(config, [1.0] * 3, fixes=2.0) == [None, "compliant"]
     assert "compliant" not in decisions(config, [1.0] * 6, fixes=1.9)
 
@@ -73,25 +72,25 @@ def test_no_gain_for_patience_updates_is_a_plateau():
 
 
 def test_a_plateau_waits_for_the_minimum_of_episodes():
-    assert decisions(replace(SMALL, min_episodes=50), [0.5] * 6) == [None] * 4 + ["plateau"]
+    assert decisions(changed(SMALL, min_episodes=50), [0.5] * 6) == [None] * 4 + ["plateau"]
 
 
 def test_the_largest_number_of_episodes_and_the_budget_are_never_exceeded():
-    config = replace(SMALL, patience=100)
+    config = changed(SMALL, patience=100)
     assert decisions(config, [0.5] * 9) == [None] * 5 + ["max_episodes"]
     assert decisions(config, [0.5] * 9, limit=35) == [None, None, "budget"]
     assert decisions(config, [0.5] * 9, limit=30) == [None, None, "budget"]
 
 
 def test_fixed_episodes_switch_the_adaptive_rules_off():
-    config = replace(SMALL, fixed_episodes=True, compliance_threshold=0.1)
+    config = changed(SMALL, fixed_episodes=True, compliance_threshold=0.1)
     assert decisions(config, [1.0] * 9) == [None] * 5 + ["fixed"]
     assert decisions(config, [1.0] * 9, limit=40)[-1] == "budget"
 
 
 # ---------------------------------------------------------------------------------------------------------- training
 def test_what_is_kept_is_the_policy_that_was_measured_not_one_after_it():
-    result, rows = trained(replace(SMALL, compliance_threshold=0.0, min_episodes=0, min_fixes=0.0))
+    result, rows = trained(changed(SMALL, compliance_threshold=0.0, min_episodes=0, min_fixes=0.0))
     assert (result.stopped, result.updates, result.episodes) == ("compliant", 1, 10)
     fresh = Policy.create(Architecture.from_json(result.architecture), 5)
     assert same_weights(result.weights, fresh.save_weights())
@@ -100,7 +99,7 @@ def test_what_is_kept_is_the_policy_that_was_measured_not_one_after_it():
 
 
 def test_episodes_are_counted_exactly_and_rows_say_so():
-    result, rows = trained(replace(SMALL, patience=100))
+    result, rows = trained(changed(SMALL, patience=100))
     assert [row.episodes for row in rows] == [10, 20, 30, 40, 50, 60]
     assert [row.update for row in rows] == [1, 2, 3, 4, 5, 6]
     assert (result.episodes, result.stopped) == (60, "max_episodes")
@@ -109,11 +108,11 @@ def test_episodes_are_counted_exactly_and_rows_say_so():
 
 
 def test_the_value_is_the_environments_reward_of_the_last_three_episodes_alone():
-    plain, rows = trained(replace(SMALL, patience=100))
+    plain, rows = trained(changed(SMALL, patience=100))
     expected = np.mean([row.env_reward for row in rows[-3:]])
     assert plain.value == pytest.approx(expected)
     # With no pay for alignment nothing of it may show anywhere.
-    unpaid = replace(SMALL, patience=100, alignment=AlignmentConfig(alignment_lambda=0.0))
+    unpaid = changed(SMALL, patience=100, alignment_lambda=0.0)
     result, rows = trained(unpaid)
     assert all(row.alignment == 0.0 for row in rows)
     assert result.value == pytest.approx(np.mean([row.env_reward for row in rows[-3:]]))
@@ -121,7 +120,7 @@ def test_the_value_is_the_environments_reward_of_the_last_three_episodes_alone()
 
 
 def test_updates_that_are_no_whole_episodes_count_exactly_too():
-    result, rows = trained(replace(SMALL, update_steps=7, patience=100), episodes=60)
+    result, rows = trained(changed(SMALL, update_steps=7, patience=100), episodes=60)
     steps = 7 * len(rows)
     ended = 10 * (steps // 11 + (steps % 11 == 10))  # 10 live steps and one that only resets
     assert result.episodes == ended <= 60
@@ -139,13 +138,13 @@ def test_the_same_seed_repeats_bit_for_bit_on_any_number_of_threads_and_another_
 
 def test_weights_are_inherited():
     parent, _ = trained(SMALL)
-    stop_at_once = replace(SMALL, compliance_threshold=0.0, min_episodes=0, min_fixes=0.0)
+    stop_at_once = changed(SMALL, compliance_threshold=0.0, min_episodes=0, min_fixes=0.0)
     child, _ = trained(stop_at_once, weights=parent.weights)
     assert same_weights(child.weights, parent.weights)
 
 
 def test_greedy_episodes_judge_if_asked():
-    config = replace(SMALL, n_eval_episodes=40)
+    config = changed(SMALL, n_eval_episodes=40)
     result, rows = trained(config)
     assert result.value_episodes == 40
     policy = Policy(Architecture.from_json(result.architecture))
@@ -159,8 +158,8 @@ def test_greedy_episodes_judge_if_asked():
 
 
 def test_it_learns_to_comply():
-    config = SearchConfig(
-        n_envs=64, max_steps=30, total_episodes=100_000, max_episodes=3200, min_episodes=3200, fixed_episodes=True
+    config = reward_config(
+        n_envs=64, horizon=30, total_episodes=100_000, max_episodes=3200, min_episodes=3200, fixed_episodes=True
     )
     result, rows = trained(config, 3200, order=parse_order("critical_first"), seed=0)
     assert result.compliance > 0.85 > 0.6 > rows[0].compliance
@@ -201,12 +200,12 @@ def test_of_no_episodes_everything_is_unknown():
     [
         ({"max_episodes": 50, "n_envs": 200}, "--max-episodes 50 counts the episodes of all environments"),
         ({"total_episodes": 100}, "--total-episodes 100"),
-        ({"compliance_threshold": 1.5}, "--compliance-threshold 1.5"),
-        ({"min_episodes": 20_000}, "--min-episodes 20000"),
-        ({"parallel": 0}, "--parallel 0"),
-        ({"red_agent": "nobody"}, "nobody"),
+        ({"compliance_threshold": 1.5}, "compliance_threshold=1.5"),
+        ({"min_episodes": 20_000}, "min_episodes=20000 .* --max-episodes 12000"),
+        ({"parallel": 0}, "parallel=0"),
+        ({"red": "nobody"}, "nobody"),
     ],
 )
 def test_impossible_settings_are_refused_with_the_remedy(settings, words):
     with pytest.raises((InputError, ValueError), match=words):
-        SearchConfig(**settings)
+        reward_config(**settings)

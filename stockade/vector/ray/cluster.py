@@ -110,7 +110,7 @@ class Connection:
         address = config.address or os.environ.get("RAY_ADDRESS") or "local"
         if address == "local":
             options |= {"num_cpus": available_cores(), "include_dashboard": False}
-        _require_listener(address)
+        require_listener(address)
         with _set_in_environment(_QUIET):
             try:
                 self.ray.init(address, **options)
@@ -254,7 +254,7 @@ def seconds_until(deadline: float | None) -> float | None:
     return None if deadline is None else max(0.0, deadline - time.monotonic())
 
 
-def _require_listener(address: str) -> None:
+def require_listener(address: str) -> None:
     """Refuse host:port where nobody listens, which Ray would try for minutes."""
     host, separator, port = address.removeprefix("ray://").rpartition(":")
     if not separator:

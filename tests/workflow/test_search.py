@@ -1,0 +1,123 @@
+"""Whole searches of all orders together: killed, extended, certified, of hosts, against several attackers."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stockade
+from stockade.text import WIDTH
+from stockade.workflow.config import SearchConfig
+from stockade.workflow.search import SearchResult, search
+
+SMALL: dict[str, Any] = {"n_envs": 20, "horizon": 12, "total_episodes": 1200, "n_eval_episodes": 40, "plots": False}
+
+
+def searched(folder: Path, **options: Any) -> SearchResult:
+    return search(SearchConfig(**{**SMALL, "runs": folder, "name": "x", **options}))
+
+
+def content(folder: Path) -> dict[str, Any]:
+    """What a search found, but for the time that it took."""
+    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+    del summary["seconds"]
+    return summary
+
+
+def fits(printed: str, folder: Path) -> None:
+    """No line is too wide, but for the name of the temporary folder."""
+    assert max(len(line) for line in printed.splitlines() if str(folder) not in line) <= WIDTH
+
+
+def test_killed_at_random_moments_and_resumed_it_finds_the_same(tmp_path: Path) -> None:
+    expected = searched(tmp_path / "whole").to_dict()
+    options = ["--n-envs", "20", "--max-steps", "12", "--total-episodes", "1200", "--n-eval-episodes", "40"]
+    begin = [
+        sys.executable,
+        "-c",
+        "from stockade.cli import main; main()",
+        "search",
+        "--no-plots",
+        "--runs",
+        str(tmp_path / "killed"),
+    ]
+    folder, chance = tmp_path / "killed" / "x", random.Random()
+    kills = 0
+    while not (folder / "summary.json").exists():
+        more = ["--resume", "x"] if (folder / "config.json").exists() else ["--name", "x", *options]
+        process = subprocess.Popen([*begin, *more], stdout=subprocess.DEVNULL)
+        before = time.monotonic()
+        seen = len(list((folder / "checkpoints").glob("*"))) if folder.exists() else 0
+        while process.poll() is None and kills < 3:  # let it write something of its own first, so that it gets on
+            written = list((folder / "checkpoints").glob("*")) if folder.exists() else []
+            if (len(written) > seen or time.monotonic() - before > 30) and chance.random() < 0.2:
+                process.send_signal(signal.SIGKILL)
+                kills += 1
+                break
+            time.sleep(0.02)
+        assert process.wait(timeout=300) in (0, -signal.SIGKILL)
+    assert kills
+    found = content(folder)
+    assert found == {name: json.loads(json.dumps(value)) for name, value in expected.items() if name != "seconds"}
+
+
+def test_certified_by_trainings_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = searched(tmp_path)
+    assert "certified" not in first.to_dict()
+    result = search(SearchConfig(resume="x", runs=tmp_path, certify=2, plots=False, max_episodes=100))
+    certified = content(tmp_path / "x")["certified"]
+    assert certified == json.loads(json.dumps(result.to_dict()["certified"]))
+    assert len(certified["leader_values"]) == len(certified["rival_values"]) == 2
+    assert certified["leader"] == first.best[0] != certified["rival"]
+    assert certified["claim"] == ("equal" if certified["rival"] in first.best else "better")
+    assert certified["episodes"] == 100
+    assert f"Trained alone for {certified['episodes']:,} episodes, 2 seeds each" in capsys.readouterr().out
+    # Everything of it is on disk: nothing is trained again.
+    again = search(SearchConfig(resume="x", runs=tmp_path, certify=2, plots=False, max_episodes=100))
+    assert json.loads(json.dumps(again.to_dict()["certified"])) == certified
+
+
+def test_orders_of_hosts_are_compared_with_those_of_types(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = searched(tmp_path, units="hosts", red="meander")
+    assert result.verdict.startswith("The best order of single hosts against the best order of types: ")
+    assert "of the" in result.verdict
+    assert "orders of single hosts. The best 8 of these were judged." in result.verdict.replace("\n  ", " ")
+    assert "Not tried" not in result.verdict
+    found = result.to_dict()["finer_order"]
+    assert found["low"] <= found["gain"] <= found["high"]
+    assert found["types"].count("enterprise") == 1
+    fits(capsys.readouterr().out, tmp_path)
+
+
+def test_several_attackers_and_the_delivered_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = searched(tmp_path, red="bline,meander", goal="worst")
+    summary = result.to_dict()
+    assert set(summary["best_by_goal"]) == {"mean", "worst"}
+    assert summary["best"] == summary["best_by_goal"]["worst"]
+    for entry in summary["classes"]:
+        assert set(entry["by_attacker"]) == {"bline", "meander"}
+    assert "Mean over bline and meander:" in result.verdict
+    assert "Worst case of bline and meander:" in result.verdict
+    printed = capsys.readouterr().out
+    fits(printed, tmp_path)
+    assert "try next:" in printed
+    played = stockade.evaluate("x", runs=tmp_path, episodes=3, progress=False).to_dict()["order"].split(" > ")
+    assert [unit for unit in played if unit in summary["matters"]] == summary["best"][0].split(" > ")
+
+
+def test_a_finished_search_is_extended(tmp_path: Path) -> None:
+    first = searched(tmp_path)
+    longer = search(SearchConfig(resume="x", runs=tmp_path, total_episodes=2400, plots=False))
+    before, after = first.to_dict(), longer.to_dict()
+    assert after["settings"]["total_episodes"] == 2400
+    assert sum(entry["episodes"] for entry in after["classes"]) > sum(entry["episodes"] for entry in before["classes"])
+    shared = len(before["curves"]["episodes"])
+    assert after["curves"]["episodes"][:shared] == before["curves"]["episodes"]
