@@ -29,7 +29,7 @@ from stockade.bench.runner import Case, Turn, UnavailableError, rate_case
 from stockade.bench.worlds import BUILT_IN, HORIZON, Factory, make_cyborg
 from stockade.cores import available_cores
 
-LOCAL_BACKENDS = ("serial", "pipes", "shared_memory", "async")
+LOCAL = ("serial", "pipes", "shared_memory", "async")  # our backends on this machine
 EACH = ", a worker each"  # After the name of a backend: as many workers as environments, in place of one per core
 
 #: How true states are got. `twice a step`: asked for before and after each step, as the first version did; the others

@@ -26,17 +26,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from stockade.bench.backends import (
-    EACH,
-    LOCAL_BACKENDS,
-    MANY_PROCESSES,
-    MODES,
-    PEERS,
-    Opened,
-    open_envs,
-    open_turn,
-    why_not,
-)
+from stockade.bench.backends import EACH, LOCAL, MANY_PROCESSES, MODES, PEERS, Opened, open_envs, open_turn, why_not
 from stockade.bench.command import BenchCommand, Notes
 from stockade.bench.result import Figure, find
 from stockade.bench.runner import Case, Sample, frozen_heap, in_turns
@@ -46,7 +36,7 @@ from stockade.cores import available_cores
 from stockade.errors import InputError
 
 PARTS = ("environment", "true states", "messages", "waiting for the slowest", "process management")
-BACKENDS = ("native", *LOCAL_BACKENDS, f"pipes{EACH}")
+BACKENDS = ("native", *LOCAL, f"pipes{EACH}")
 STRAGGLERS = ("shared_memory", "async, batch n/2", "async, batch n/4", "Gymnasium AsyncVectorEnv")
 _SAMPLES = 400
 
@@ -87,11 +77,11 @@ class BottleneckBench(BenchCommand):
             managing = time.perf_counter() - begin
             # A turn of `async` is a batch, by default half of the environments; measured are steps of all.
             barrier = backend != "async"
-            calls = opened.calls if barrier else opened.calls * 2
-            for _, call in calls * (1 if barrier else 5):
+            opened = opened if barrier else opened._replace(calls=opened.calls * 2)
+            for _, call in opened.calls * (1 if barrier else 5):
                 call()
             with frozen_heap():
-                parts, wall, truth_share = _run(calls, opened.pids, rows, barrier, self.seconds)
+                parts, wall, truth_share = _run(opened, rows, barrier, self.seconds)
             begin = time.perf_counter()
         managing += time.perf_counter() - begin
         for part in PARTS:
@@ -103,13 +93,12 @@ class BottleneckBench(BenchCommand):
         yield Sample("% of an episode", 100 * managing / episode, {"part": "start and close"})
 
 
-def _run(
-    calls: Calls, pids: list[int], rows: np.ndarray, barrier: bool, seconds: float
-) -> tuple[dict[str, float], float, float]:
+def _run(opened: Opened, rows: np.ndarray, barrier: bool, seconds: float) -> tuple[dict[str, float], float, float]:
     """Core seconds of each part, wall seconds of a turn, and the share of calls for true states alone in the latter.
 
     `rows` are those of the timed environments, worker by worker; with a `barrier` every call waits for all workers.
     """
+    _, calls, pids = opened
     workers = max(1, len(pids))
     starts = [len(rows) * k // workers for k in range(workers)]
     capacity = min(available_cores(), workers)

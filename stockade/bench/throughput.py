@@ -24,16 +24,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 import stockade
-from stockade.bench.backends import (
-    EACH,
-    LOCAL_BACKENDS,
-    MANY_PROCESSES,
-    MODES,
-    OTHERS,
-    PEERS,
-    env_case,
-    interrupts_later,
-)
+from stockade.bench.backends import EACH, LOCAL, MANY_PROCESSES, MODES, OTHERS, PEERS, env_case, interrupts_later
 from stockade.bench.command import BenchCommand, Notes
 from stockade.bench.result import Figure, Tag, Tags, find
 from stockade.bench.runner import Case, Turn, in_turns, rate_case
@@ -44,7 +35,7 @@ from stockade.vector import BACKENDS
 
 _WORLDS: dict[str, Factory] = {**WORLDS, "CybORG": make_cyborg}
 _CYBORG_LIMIT = 20  # Environments of the reference: it takes a while to build them
-_TRUTH_BACKENDS = ("native", *LOCAL_BACKENDS)
+_TRUTH_BACKENDS = ("native", *LOCAL)
 PARTS = ("native", "n_envs", "workers", "takeover")
 OF_THE_CORES = "of the cores"
 _REFERENCE_US = 1e6 * REFERENCE_STEP
@@ -217,14 +208,14 @@ class ScalingBench(BenchCommand):
                    for threads in (*sorted({1, available_cores()}), "default")]  # fmt: skip
         for world, n in product(("synthetic", "built-in"), self.n_envs) if "n_envs" in self.parts else ():
             yield [self._case("n_envs", WORLDS[world], {"world": world, "backend": backend, "n_envs": n})
-                   for backend in LOCAL_BACKENDS]  # fmt: skip
+                   for backend in LOCAL]  # fmt: skip
         for cost in (100, round(_REFERENCE_US)) if "workers" in self.parts else ():
             tags = {"n_envs": _WORKERS_N, "step_us": cost}
             yield [self._case("workers", fixed_cost(cost), {"backend": backend, "workers": w, **tags}, workers=w)
-                   for backend, w in product(LOCAL_BACKENDS[1:], self.workers)]  # fmt: skip
+                   for backend, w in product(LOCAL[1:], self.workers)]  # fmt: skip
         for n, cost_us in product(self.takeover_n_envs, self.step_us) if "takeover" in self.parts else ():
             yield [self._case("takeover", fixed_cost(cost_us), {"backend": backend, "n_envs": n, "step_us": cost_us})
-                   for backend in LOCAL_BACKENDS]  # fmt: skip
+                   for backend in LOCAL]  # fmt: skip
 
     def _case(self, part: str, factory: Factory, tags: Tags, **options: Any) -> Case:
         seconds = self.seconds / 2 if part == "takeover" else self.seconds
@@ -283,7 +274,7 @@ class VectorBench(BenchCommand):
             each = (f"pipes{EACH}", f"shared_memory{EACH}") if n <= _EACH_UP_TO else ()
             tags: Tags = {"part": "overhead", "n_envs": n}
             yield [env_case({**tags, "backend": backend}, self.seconds, FreeEnv)
-                   for backend in (*LOCAL_BACKENDS, *PEERS, *each)]  # fmt: skip
+                   for backend in (*LOCAL, *PEERS, *each)]  # fmt: skip
 
     def _efficiency(self) -> Iterator[list[Case]]:
         """Steps of equal cost."""
@@ -292,7 +283,7 @@ class VectorBench(BenchCommand):
             tags: Tags = {"part": "efficiency", "n_envs": n, "step_us": cost}
             yield [rate_case({**tags, "backend": _CEILING}, partial(_ceiling, factory, n), self.seconds),
                    *(env_case({**tags, "backend": backend}, self.seconds, factory)
-                     for backend in (*LOCAL_BACKENDS, *PEERS))]  # fmt: skip
+                     for backend in (*LOCAL, *PEERS))]  # fmt: skip
 
 
 @contextmanager
