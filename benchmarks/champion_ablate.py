@@ -6,14 +6,15 @@ variant x seed -> stockade.learn.train in a temporary folder -> both rule sets o
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from champion_protocol import ABLATION_SEED, RESULTS, RULE_SETS, check_out, evaluate_cells, read_json, write_json
+from champion_evaluate import ABLATION_SEED, RESULTS, RULE_SETS, evaluate_cells, read_json, write_json
 
 from stockade.bench.stamp import machine_stamp
 from stockade.errors import InputError
+from stockade.files import check_writable
 from stockade.learn.agents import load
 from stockade.learn.config import CHAMPION, TrainConfig
 from stockade.learn.mixture import cells_of
@@ -24,13 +25,12 @@ WHOLE = "whole recipe"
 _BEST: dict[str, dict[str, bool]] = {"": {"greedy": True}}
 
 
-@dataclass(frozen=True)
-class Variant:
+class Variant(NamedTuple):
     """The recipe with one change; `plays` are ways to play it: a name (empty for the usual) and arguments of `load`."""
 
     name: str
     config: TrainConfig
-    plays: dict[str, dict[str, bool]] = field(default_factory=lambda: _BEST)
+    plays: dict[str, dict[str, bool]] = _BEST
 
 
 def variants(base: TrainConfig) -> list[Variant]:
@@ -55,31 +55,24 @@ def variants(base: TrainConfig) -> list[Variant]:
     plays = {**_BEST, "actions sampled": {"greedy": False}}
     if base.validation_episodes:
         plays["last checkpoint, not the best"] = {"greedy": True, "last": True}
-    made = [Variant(WHOLE, base, plays)]
-    made += [Variant(name, replace(base, **change)) for name, change in changes]
-    return [made[0], *(variant for variant in made[1:] if variant.config != base)]
+    made = [Variant(name, replace(base, **change)) for name, change in changes]
+    return [Variant(WHOLE, base, plays), *(variant for variant in made if variant.config != base)]
 
 
 @dataclass(frozen=True)
 class Ablate:
     """Train the recipe and its variants for a short while, to see what each part is worth. Goes on where it stopped."""
 
-    episodes: int = 100_000
-    """Episodes of each training."""
-    seeds: tuple[int, ...] = (0, 1)
-    """Of the trainings."""
-    only: tuple[str, ...] = ()
-    """Only variants whose name contains one of these."""
-    eval_episodes: int = 1000
-    """Of each cell."""
-    threads: int | None = None
-    """Of a training; results do not depend on it."""
-    out: Path = RESULTS / "champion-ablations.json"
-    """Results so far; new ones are added."""
+    episodes: int = 100_000  # Episodes of each training.
+    seeds: tuple[int, ...] = (0, 1)  # Of the trainings.
+    only: tuple[str, ...] = ()  # Only variants whose name contains one of these.
+    eval_episodes: int = 1000  # Of each cell.
+    threads: int | None = None  # Of a training; results do not depend on it.
+    out: Path = RESULTS / "champion-ablations.json"  # Results so far; new ones are added.
 
     def run(self) -> int:
         """Train and evaluate what is not there yet; the exit code of a training that was stopped."""
-        check_out(self.out)
+        check_writable(self.out, "--out")
         if self.episodes < 1 or self.eval_episodes < 1:
             raise InputError("--episodes and --eval-episodes must be at least 1")
         known = variants(CHAMPION)
@@ -92,10 +85,13 @@ class Ablate:
             cells_of(config)
         for number, (variant, config) in enumerate(wanted, start=1):
             done = read_json(self.out) or {"entries": []}
-            if self._is_there(done["entries"], variant, config):
-                print(f"{number} of {len(wanted)}: {variant.name}, seed {config.seed} is there", flush=True)
+            settings = variant.name, self.episodes, self.eval_episodes
+            played = {e["play"] for e in done["entries"] if same_recipe(e["settings"], config)
+                      and (e["variant"], e["episodes"], e["eval_episodes"]) == settings}  # fmt: skip
+            there = played >= set(variant.plays)
+            print(f"{number} of {len(wanted)}: {variant.name}, seed {config.seed}{' is there' * there}", flush=True)
+            if there:
                 continue
-            print(f"{number} of {len(wanted)}: {variant.name}, seed {config.seed}", flush=True)
             with tempfile.TemporaryDirectory() as folder:
                 if train(replace(config, runs=Path(folder), name="run")).interrupted:
                     return 130
@@ -111,37 +107,19 @@ class Ablate:
                        tensorboard=False, ppo=ppo)  # fmt: skip
 
     def _evaluate(self, variant: Variant, config: TrainConfig, run: Path) -> list[dict[str, Any]]:
-        entries, stamp = [], machine_stamp()
+        entries, stamp, settings = [], machine_stamp(), config.to_json()
+        settings["ppo"] |= {"hidden": list(config.ppo.hidden), "threads": None}
         for play, how in variant.plays.items():
             name = variant.name if not play else f"{variant.name}, {play}"
-            results = {
-                rules: evaluate_cells(
-                    load(str(run), rules=rules, **how), name, rules, self.eval_episodes, ABLATION_SEED
-                )
-                for rules in RULE_SETS
-            }
+            policies = {rules: load(str(run), rules=rules, **how) for rules in RULE_SETS}
+            results = {rules: evaluate_cells(policy, name, rules, self.eval_episodes, ABLATION_SEED)
+                       for rules, policy in policies.items()}  # fmt: skip
             totals = ", ".join(f"{rules} {results[rules]['total']:.2f}" for rules in RULE_SETS)
             print(f"  {name}: {totals}", flush=True)
             entries.append({"variant": variant.name, "play": play, "seed": config.seed, "episodes": self.episodes,
-                            "eval_episodes": self.eval_episodes, "settings": settings_of(config), "rules": results,
+                            "eval_episodes": self.eval_episodes, "settings": settings, "rules": results,
                             "stamp": stamp})  # fmt: skip
         return entries
-
-    def _is_there(self, entries: list[dict[str, Any]], variant: Variant, config: TrainConfig) -> bool:
-        found = {
-            entry["play"]
-            for entry in entries
-            if (entry["variant"], entry["episodes"], entry["eval_episodes"])
-            == (variant.name, self.episodes, self.eval_episodes)
-            and same_recipe(entry["settings"], config)
-        }
-        return found >= set(variant.plays)
-
-
-def settings_of(config: TrainConfig) -> dict[str, Any]:
-    """What decides the result, for JSON."""
-    content = config.to_json()
-    return {**content, "ppo": {**content["ppo"], "hidden": list(config.ppo.hidden), "threads": None}}
 
 
 def same_recipe(settings: dict[str, Any], config: TrainConfig) -> bool:

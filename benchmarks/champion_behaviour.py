@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tyro
-from champion_protocol import BEHAVIOUR_SEED, RESULTS, RULE_SETS, check_out, write_json
+from champion_evaluate import BEHAVIOUR_SEED, RESULTS, RULE_SETS, rounded, write_json
 
 import stockade
 from stockade.baselines import Defender
@@ -20,6 +20,7 @@ from stockade.cage2 import actions as blue
 from stockade.cage2.actions import ACTION_HOST, ACTION_NAMES, N_ACTIONS
 from stockade.cage2.scenario import HOST_COST, HOSTS, N_HOSTS, RESTORE_COST, SERVICE_DOWN_COST
 from stockade.errors import InputError
+from stockade.files import check_writable
 from stockade.learn.agents import load
 from stockade.learn.evaluate import SEEDS_PER_CELL
 from stockade.learn.leaderboard import REDS
@@ -31,30 +32,23 @@ KINDS = {"Analyse": (blue.ANALYSE, blue.ANALYSE), "Remove": (blue.REMOVE, blue.R
 _ROOT = 2
 
 
-@dataclass(frozen=True)
-class Record:
-    """Episodes of one attacker under one rule set, step by step.
+class Record(NamedTuple):
+    """Episodes of one attacker under one rule set, step by step; red's access is 0 none, 1 user, 2 root."""
 
-    Attributes:
-        actions: (steps, n) int16, blue's. failed: (steps, n) bool.
-        before, after: (steps, n, 13) uint8, red's access as blue acted and when the step was over: 0 none, 1 user,
-            2 root.
-        down: (steps, n) bool, the operational service is stopped. rewards: (steps, n).
-    """
-
-    actions: np.ndarray
-    failed: np.ndarray
-    before: np.ndarray
-    after: np.ndarray
-    down: np.ndarray
-    rewards: np.ndarray
+    actions: np.ndarray  # (steps, n) int16, blue's
+    failed: np.ndarray  # (steps, n) bool
+    before: np.ndarray  # (steps, n, 13) uint8, red's access as blue acted
+    after: np.ndarray  # (steps, n, 13) uint8, when the step was over
+    down: np.ndarray  # (steps, n) bool, the operational service is stopped
+    rewards: np.ndarray  # (steps, n)
 
 
 def watch(policy: Defender, red: str, rules: str, episodes: int, horizon: int, seed: int) -> Record:
     """Play episodes with seeds seed, seed + 1, ... and keep what happened."""
     shape = horizon, episodes
-    record = Record(np.empty(shape, np.int16), np.empty(shape, bool), np.empty((*shape, N_HOSTS), np.uint8),
-                    np.empty((*shape, N_HOSTS), np.uint8), np.empty(shape, bool), np.empty(shape))  # fmt: skip
+    before, after = np.empty((2, *shape, N_HOSTS), np.uint8)
+    failed, down = np.empty((2, *shape), bool)
+    record = Record(np.empty(shape, np.int16), failed, before, after, down, np.empty(shape))
     generator = np.random.default_rng([seed, 1])
     made: Any = stockade.make_vec(episodes, red=red, horizon=horizon, rules=rules, obs=policy.obs, copy=False,
                                   autoreset_mode="disabled")  # fmt: skip
@@ -70,24 +64,19 @@ def watch(policy: Defender, red: str, rules: str, episodes: int, horizon: int, s
     return record
 
 
-# ------------------------------------------------------------------------------------------------------------- counting
 def summarise(record: Record) -> dict[str, Any]:
     """Everything that the page says of these episodes, as JSON."""
-    steps, n = record.actions.shape
-    returns = record.rewards.sum(axis=0)
+    n = record.actions.shape[1]
     return {
-        "mean": _round(returns.mean()),
-        "first_steps": [_top(record.actions[t], n) for t in range(min(FIRST_STEPS, steps))],
-        "kinds": {name: _round(_of_kind(record.actions, *kinds).sum() / n) for name, kinds in KINDS.items()}
-        | {"Sleep or Monitor": _round((record.actions < 2).sum() / n)},
+        "mean": rounded(record.rewards.sum(axis=0).mean()),
+        "first_steps": [_top(actions, n) for actions in record.actions[:FIRST_STEPS]],
+        "kinds": {name: rounded(_of_kind(record.actions, name).sum() / n) for name in KINDS}
+        | {"Sleep or Monitor": rounded((record.actions < 2).sum() / n)},
         "decoys": _decoys(record),
-        **{f"{name.lower()}_hosts": _by_host(record, *KINDS[name]) for name in ("Analyse", "Remove", "Restore")},
-        "aim": {name: _aim(record, *KINDS[name]) for name in ("Remove", "Restore")},
-        "red_holds": {
-            host: {"any": _round((record.after[:, :, h] > 0).mean()),
-                   "root": _round((record.after[:, :, h] == _ROOT).mean())}
-            for h, host in enumerate(HOSTS)
-        },
+        **{f"{name.lower()}_hosts": _by_host(record, name) for name in ("Analyse", "Remove", "Restore")},
+        "aim": {name: _aim(record, name) for name in ("Remove", "Restore")},
+        "red_holds": {host: {name: rounded((record.after[:, :, h] >= least).mean())
+                             for name, least in (("any", 1), ("root", _ROOT))} for h, host in enumerate(HOSTS)},
         "costs": costs(record),
     }  # fmt: skip
 
@@ -97,98 +86,82 @@ def costs(record: Record) -> dict[str, float]:
     n = record.actions.shape[1]
     root = (record.after == _ROOT).sum(axis=(0, 1)) / n
     found = {f"root on {host}": -float(HOST_COST[h]) / 10 * root[h] for h, host in enumerate(HOSTS) if HOST_COST[h]}
-    found["Restore"] = -RESTORE_COST / 10 * _of_kind(record.actions, *KINDS["Restore"]).sum() / n
+    found["Restore"] = -RESTORE_COST / 10 * _of_kind(record.actions, "Restore").sum() / n
     found["service down"] = -SERVICE_DOWN_COST / 10 * record.down.sum() / n
-    return {cause: _round(value) for cause, value in found.items()}
+    return {cause: rounded(value) for cause, value in found.items()}
 
 
-def _of_kind(actions: np.ndarray, first: int, last: int) -> np.ndarray:
-    kinds = blue.ACTION_KIND[actions]
-    return (kinds >= first) & (kinds <= last)
+def _of_kind(actions: np.ndarray, name: str) -> np.ndarray:
+    first, last = KINDS[name]
+    return (blue.ACTION_KIND[actions] >= first) & (blue.ACTION_KIND[actions] <= last)
 
 
 def _top(actions: np.ndarray, n: int, most: int = 4) -> list[list[Any]]:
     """The commonest actions of a step with their shares."""
     counts = np.bincount(actions, minlength=N_ACTIONS)
-    order = np.argsort(-counts, kind="stable")[:most]
-    return [[ACTION_NAMES[a], _round(counts[a] / n)] for a in order if counts[a]]
+    return [[ACTION_NAMES[a], rounded(counts[a] / n)] for a in np.argsort(-counts, kind="stable")[:most] if counts[a]]
 
 
 def _decoys(record: Record) -> list[dict[str, Any]]:
     """Of every decoy that it ever placed with success: in how many episodes, how often, when first."""
     n = record.actions.shape[1]
-    placed = _of_kind(record.actions, *KINDS["decoy"]) & ~record.failed
+    placed = _of_kind(record.actions, "decoy") & ~record.failed
     found = []
     for action in np.unique(record.actions[placed]):
         here = placed & (record.actions == action)
         ever = here.any(axis=0)
         found.append({
-            "action": ACTION_NAMES[action], "host": HOSTS[ACTION_HOST[action]], "episodes": _round(ever.mean()),
-            "an_episode": _round(here.sum() / n), "first_step": _round(np.median(here.argmax(axis=0)[ever]) + 1),
+            "action": ACTION_NAMES[action], "host": HOSTS[ACTION_HOST[action]], "episodes": rounded(ever.mean()),
+            "an_episode": rounded(here.sum() / n), "first_step": rounded(np.median(here.argmax(axis=0)[ever]) + 1),
         })  # fmt: skip
     return sorted(found, key=lambda entry: (-entry["episodes"], entry["first_step"], entry["action"]))
 
 
-def _by_host(record: Record, first: int, last: int) -> dict[str, float]:
+def _by_host(record: Record, name: str) -> dict[str, float]:
     """Actions of a kind per episode, on each host where there were any."""
-    chosen = record.actions[_of_kind(record.actions, first, last)]
+    chosen = record.actions[_of_kind(record.actions, name)]
     counts = np.bincount(ACTION_HOST[chosen], minlength=N_HOSTS) / record.actions.shape[1]
-    return {host: _round(counts[h]) for h, host in enumerate(HOSTS) if counts[h]}
+    return {host: rounded(counts[h]) for h, host in enumerate(HOSTS) if counts[h]}
 
 
-def _aim(record: Record, first: int, last: int) -> dict[str, float] | None:
+def _aim(record: Record, name: str) -> dict[str, float] | None:
     """Of the actions of a kind, the shares that met red with root, with a user's rights, or not at all."""
-    t, i = np.nonzero(_of_kind(record.actions, first, last))
+    t, i = np.nonzero(_of_kind(record.actions, name))
     if not len(t):
         return None
     access = record.before[t, i, ACTION_HOST[record.actions[t, i]]]
-    return {name: _round((access == level).mean()) for level, name in enumerate(("nobody", "user", "root"))}
+    return {who: rounded((access == level).mean()) for level, who in enumerate(("nobody", "user", "root"))}
 
 
 def parting(one: Record, other: Record) -> dict[str, Any]:
-    """How far apart what it does against two attackers is, at each step: total variation of the actions, 0 to 1.
+    """How far apart what it does against two attackers is, at each step: total variation of the actions, 0 to 1;
+    `noise` is the same between two halves of the first attacker's episodes: so much is chance alone."""
 
-    `noise` is the same between two halves of the first attacker's episodes: so much is chance alone.
-    """
-    apart = [_variation(a, b) for a, b in zip(one.actions, other.actions, strict=True)]
+    def variation(a: np.ndarray, b: np.ndarray) -> float:
+        shares = [np.bincount(x, minlength=N_ACTIONS) / len(x) for x in (a, b)]
+        return float(np.abs(shares[0] - shares[1]).sum() / 2)
+
+    apart = [variation(a, b) for a, b in zip(one.actions, other.actions, strict=True)]
     half = one.actions.shape[1] // 2
-    noise = [_variation(row[:half], row[half:]) for row in one.actions]
-    return {
-        "distance": [_round(value) for value in apart],
-        "noise": [_round(value) for value in noise],
-        **{name: next((t + 1 for t, value in enumerate(apart) if value > least), None)
-           for name, least in (("first_beyond_0.1", 0.1), ("first_beyond_0.5", 0.5))},
-    }  # fmt: skip
+    noise = [variation(row[:half], row[half:]) for row in one.actions]
+    first = {f"first_beyond_{least}": next((t + 1 for t, value in enumerate(apart) if value > least), None)
+             for least in (0.1, 0.5)}  # fmt: skip
+    return {"distance": list(map(rounded, apart)), "noise": list(map(rounded, noise)), **first}
 
 
-def _variation(a: np.ndarray, b: np.ndarray) -> float:
-    shares = [np.bincount(x, minlength=N_ACTIONS) / len(x) for x in (a, b)]
-    return float(np.abs(shares[0] - shares[1]).sum() / 2)
-
-
-def _round(value: Any) -> float:
-    return round(float(value), 4) + 0.0  # no minus zero
-
-
-# -------------------------------------------------------------------------------------------------------------- command
 @dataclass(frozen=True)
 class Behaviour:
     """Play against each attacker under both rule sets, and count what the policy does."""
 
     policy: tyro.conf.Positional[str] = "champion"
     """The shipped policy, a run, or anything else that `stockade evaluate` takes."""
-    episodes: int = 2000
-    """Against each attacker."""
-    horizon: int = 100
-    """Steps of an episode."""
-    seed: int = BEHAVIOUR_SEED
-    """First seed; each attacker under each rule set has its own."""
-    out: Path = RESULTS / "champion-behaviour.json"
-    """Where the counts go."""
+    episodes: int = 2000  # Against each attacker.
+    horizon: int = 100  # Steps of an episode.
+    seed: int = BEHAVIOUR_SEED  # First seed; each attacker under each rule set has its own.
+    out: Path = RESULTS / "champion-behaviour.json"  # Where the counts go.
 
     def run(self) -> int:
-        """Play, count, write."""
-        check_out(self.out)
+        check_writable(self.out, "--out")
         if self.episodes < 2 or self.horizon < 1:
             raise InputError("--episodes must be at least 2, and --horizon 1 or more")
         policies = {rules: load(self.policy, greedy=True, rules=rules) for rules in RULE_SETS}
@@ -201,8 +174,7 @@ class Behaviour:
                 records[red] = watch(policies[rules], red, rules, self.episodes, self.horizon, seed)
                 worlds.append({"rules": rules, "red": red, **summarise(records[red])})
             partings.append({"rules": rules, **parting(records["bline"], records["meander"])})
-        name = Path(self.policy).name
-        write_json(self.out, {"stamp": machine_stamp(), "policy": name, "episodes": self.episodes,
+        write_json(self.out, {"stamp": machine_stamp(), "policy": Path(self.policy).name, "episodes": self.episodes,
                               "horizon": self.horizon, "seed": self.seed, "worlds": worlds,
                               "parting": partings})  # fmt: skip
         return 0

@@ -1,27 +1,102 @@
-"""`champion.py evaluate` and `cyborg`: trained runs by the official protocol, on test seeds.
+"""`champion.py evaluate`, `cyborg` and `curves`: trained runs by the official protocol, and how they learned.
 
-runs -> both rule sets x nine cells -> benchmarks/results/champion/champion.json
+runs -> both rule sets x nine cells, on test seeds -> benchmarks/results/champion/champion.json
 the reference's results -> the same seeds here -> benchmarks/results/champion/champion-cyborg-replayed.json
+metrics.csv of each run -> champion-curves.json, thinned -> picture
+
+Seeds: validation and development | ablations | behaviour | test: no result is played on seeds that chose anything.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import champion_protocol as protocol
 import numpy as np
 import tyro
-from champion_protocol import RESULTS, RULE_SETS, check_out, write_json
 
+from stockade.bench.pictures import legend_below, new_figure, plain, save
 from stockade.bench.stamp import machine_stamp
 from stockade.errors import InputError
+from stockade.files import as_json, check_writable, write_durably
 from stockade.learn.agents import Agent, load
-from stockade.learn.evaluate import SEEDS_PER_CELL, play
+from stockade.learn.evaluate import SEEDS_PER_CELL, EvaluateConfig, evaluate, play
 from stockade.learn.leaderboard import CELLS
-from stockade.learn.metrics import read_metrics
-from stockade.learn.train import find_run, read_config
+from stockade.learn.metrics import WINDOW, read_metrics
+from stockade.learn.results import total_interval
+from stockade.learn.train import VALIDATION_SEED, find_run, read_config
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "champion"
+RULE_SETS = ("leaderboard", "current")
+RED_NAMES = {"bline": "B_line", "meander": "Meander", "sleep": "Sleep"}
+
+#: First seed of each use; cell k of an evaluation has those from SEED + k * SEEDS_PER_CELL on.
+DEVELOPMENT_SEED, TEST_SEED, BEHAVIOUR_SEED, ABLATION_SEED = 300_000_000, 600_000_000, 700_000_000, 900_000_000
+#: The test seeds of an earlier recipe, whose result made us look for a better one.
+EARLIER_TEST_SEED = 500_000_000
+_CELLS_LONG = len(CELLS) * SEEDS_PER_CELL
+#: Seeds that are not for tests, [begin, end) and by whom they are used. `stockade evaluate` begins at 153 by default,
+#: so whoever tunes has seen those that follow.
+RESERVED = (
+    (-math.inf, EvaluateConfig("sleep").seed + _CELLS_LONG, "development, by `stockade evaluate`,"),
+    (DEVELOPMENT_SEED, DEVELOPMENT_SEED + _CELLS_LONG, "development, by `stockade evaluate --seed`,"),
+    (EARLIER_TEST_SEED, EARLIER_TEST_SEED + _CELLS_LONG, "the test of an earlier recipe"),
+    (BEHAVIOUR_SEED, BEHAVIOUR_SEED + _CELLS_LONG, "the count of behaviour"),
+    (ABLATION_SEED, ABLATION_SEED + _CELLS_LONG, "the evaluation of ablations"),
+    (VALIDATION_SEED, math.inf, "validation, which chooses checkpoints,"),
+)
+#: Points of a curve that are kept; more cannot be told apart in the picture.
+MAX_POINTS = 300
+_COLOURS = ("#1f5fa8", "#d9730d", "#2e8b57", "#7d3c98", "#c0392b", "#6b7480")
+_TITLES = {
+    "training": f"training, sampled actions: mean return of the last {WINDOW:,} episodes",
+    "validation": "validation, greedy actions: sum of the mean returns over all kinds of worlds",
+}
+
+
+def check_test_seeds(first: int, episodes: int) -> None:
+    """Refuse seeds that anything was chosen by, with the use that they belong to."""
+    if not 1 <= episodes <= SEEDS_PER_CELL:
+        raise InputError(f"--episodes {episodes}: take 1 to {SEEDS_PER_CELL}, for cells are so many seeds apart")
+    last = first + (len(CELLS) - 1) * SEEDS_PER_CELL + episodes - 1
+    for begin, end, use in RESERVED:
+        if first < end and last >= begin:
+            raise InputError(f"--seed {first}: {use} has the seeds from {max(0, begin)} on; take {TEST_SEED}")
+
+
+def evaluate_cells(policy: Any, name: str, rules: str, episodes: int, seed: int) -> dict[str, Any]:
+    """The nine cells as JSON: figures of each, and their total with its interval."""
+    config = EvaluateConfig(name, episodes=episodes, rules=rules, seed=seed)  # type: ignore[arg-type]
+    cells = evaluate(config, policy).cells
+    names = "mean", "interval", "median", "q05"
+    figures = [{"red": cell.red, "horizon": cell.horizon, **{name: rounded(getattr(cell, name)) for name in names}}
+               for cell in cells]  # fmt: skip
+    total, half = rounded(sum(cell.mean for cell in cells)), rounded(total_interval(cells))
+    return {"cells": figures, "total": total, "total_interval": half}
+
+
+def rounded(value: Any) -> float:
+    """Four decimals, and no minus zero."""
+    return round(float(value), 4) + 0.0
+
+
+def read_json(path: Path) -> Any:
+    """Content of a result, or None if there is none yet; InputError if it cannot be read."""
+    try:
+        return json.loads(path.read_text()) if path.exists() else None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {error}; measure it again") from error
+
+
+def write_json(path: Path, content: Any) -> None:
+    """The whole file or none of it."""
+    write_durably(path.absolute(), (as_json(content) + "\n").encode())
+    print(f"wrote {path}", flush=True)
 
 
 @dataclass(frozen=True)
@@ -31,38 +106,29 @@ class Evaluate:
     runs: tyro.conf.Positional[tuple[str, ...]]
     """Folders of runs, or `champion`, the shipped policies. `{rules}` in a name stands for the rule set, for runs that
     were trained under one each: runs/champion-{rules}-seed0. All of them go into one file: name them together."""
-    seed: int = protocol.TEST_SEED
-    """First test seed."""
-    episodes: int = 1000
-    """Of each cell."""
-    out: Path = RESULTS / "champion.json"
-    """Where the result goes."""
-    trained_on: str = ""
-    """Machine that the runs were trained on, if it was not this one."""
+    seed: int = TEST_SEED  # First test seed.
+    episodes: int = 1000  # Of each cell.
+    out: Path = RESULTS / "champion.json"  # Where the result goes.
+    trained_on: str = ""  # Machine that the runs were trained on, if it was not this one.
 
     def run(self) -> int:
-        """Play, print, write."""
-        protocol.check_test_seeds(self.seed, self.episodes)
-        check_out(self.out)
+        check_test_seeds(self.seed, self.episodes)
+        check_writable(self.out, "--out")
         if not self.runs:
             raise InputError("name at least one run, or champion")
-        found = [(name, {rules: _load(name.replace("{rules}", rules), rules) for rules in RULE_SETS})
-                 for name in self.runs]  # fmt: skip
-        entries = []
-        for name, policies in found:
+        entries, found = [], [{r: _load(name.replace("{rules}", r), r) for r in RULE_SETS} for name in self.runs]
+        for name, policies in zip(self.runs, found, strict=True):
             short = name if name == "champion" else Path(name).resolve().name
             entry: dict[str, Any] = {"name": short, "shipped": name == "champion", "rules": {}}
             for rules, (policy, training) in policies.items():
-                result = protocol.evaluate_cells(policy, name, rules, self.episodes, self.seed)
+                result = evaluate_cells(policy, name, rules, self.episodes, self.seed)
                 entry["rules"][rules] = result | training
                 print(f"{name}, {rules}: {result['total']:.2f} ± {result['total_interval']:.2f}", flush=True)
             entries.append(entry)
         stamp = machine_stamp()
-        write_json(self.out, {
-            "stamp": stamp, "trained_on": self.trained_on or f"{stamp['cores']} cores of {stamp['cpu']}",
-            "seed": self.seed, "seeds_per_cell": SEEDS_PER_CELL, "episodes": self.episodes, "greedy": True,
-            "runs": entries,
-        })  # fmt: skip
+        trained_on = self.trained_on or f"{stamp['cores']} cores of {stamp['cpu']}"
+        write_json(self.out, {"stamp": stamp, "trained_on": trained_on, "seed": self.seed, "episodes": self.episodes,
+                              "seeds_per_cell": SEEDS_PER_CELL, "greedy": True, "runs": entries})  # fmt: skip
         return 0
 
 
@@ -80,8 +146,7 @@ def _load(name: str, rules: str) -> tuple[Agent, dict[str, Any]]:
         if not rows:
             raise InputError(f"{folder / 'metrics.csv'} has no line that can be read, so there is no cost to report")
         settings, chosen, spent = read_config(folder).to_json(), policy.card["episodes"], rows[-1]
-    cost = {"episodes": int(spent["episodes"]), "steps": int(spent["steps"]),
-            "minutes": round(spent["seconds"] / 60, 2)}  # fmt: skip
+    cost = {name: int(spent[name]) for name in ("episodes", "steps")} | {"minutes": round(spent["seconds"] / 60, 2)}
     return policy, {"seed": settings["seed"], "settings": settings, "chosen_after": int(chosen), "cost": cost}
 
 
@@ -89,26 +154,22 @@ def _load(name: str, rules: str) -> tuple[Agent, dict[str, Any]]:
 class Cyborg:
     """Play the seeds of `stockade evaluate champion --simulator cyborg --json FILE` here too, and compare returns."""
 
-    files: tyro.conf.Positional[tuple[Path, ...]] = tuple(
-        RESULTS / f"champion-cyborg-{rules}.json" for rules in RULE_SETS
-    )
+    files: tyro.conf.Positional[tuple[Path, ...]] = tuple(RESULTS / f"champion-cyborg-{r}.json" for r in RULE_SETS)
     """Results of that command."""
-    out: Path = RESULTS / "champion-cyborg-replayed.json"
-    """Where the comparison goes."""
+    out: Path = RESULTS / "champion-cyborg-replayed.json"  # Where the comparison goes.
 
     def run(self) -> int:
-        """Play, print, write."""
-        check_out(self.out)
+        check_writable(self.out, "--out")
         references = [(path, check_reference(path)) for path in self.files]
         entries = []
         for path, reference in references:
             policy = load(reference["policy"], **{name: reference[name] for name in ("greedy", "last", "rules")})
-            equal, count = 0, 0
-            for cell in reference["cells"]:
-                seed = reference["seed"] + SEEDS_PER_CELL * CELLS.index((cell["red"], cell["horizon"]))
+            same: list[bool] = []
+            for k, cell in enumerate(reference["cells"]):
+                seed = reference["seed"] + SEEDS_PER_CELL * k
                 ours = play(policy, cell["red"], cell["horizon"], cell["episodes"], seed, reference["rules"], "cyborg")
-                equal += int((np.round(10 * ours) == np.round(10 * np.array(cell["returns"]))).sum())
-                count += len(ours)
+                same += (np.round(10 * ours) == np.round(10 * np.array(cell["returns"]))).tolist()
+            equal, count = sum(same), len(same)
             print(f"{path}: {equal} of {count} returns are the same here", flush=True)
             entries.append({"rules": reference["rules"], "seed": reference["seed"], "episodes": count, "equal": equal})
         write_json(self.out, {"stamp": machine_stamp(), "results": entries})
@@ -117,12 +178,64 @@ class Cyborg:
 
 def check_reference(path: Path) -> dict[str, Any]:
     """A whole result of greedy play by `stockade evaluate --simulator cyborg`; anything else is refused."""
-    content = protocol.read_json(path)
-    try:
+    content = read_json(path)
+    with contextlib.suppress(KeyError, TypeError):
         cells = tuple((cell["red"], cell["horizon"]) for cell in content["cells"])
         if cells == CELLS and content["simulator"] == "cyborg" and content["greedy"]:
             return dict(content)
-    except (KeyError, TypeError):
-        pass
     raise InputError(f"{path} is no whole result of greedy play on the reference: run `stockade evaluate champion "
                      f"--simulator cyborg --episodes 100 --rules RULES --json {path}`")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Draw the learning curves of runs, one line each."""
+
+    runs: tyro.conf.Positional[tuple[str, ...]]  # Folders of runs.
+    out: Path = RESULTS / "champion-curves.json"  # Where the figures of the picture go.
+    picture: Path = ROOT / "docs" / "images" / "champion-curves.svg"  # Where the picture goes.
+
+    def run(self) -> int:
+        check_writable(self.out, "--out")
+        if not self.runs:
+            raise InputError("name at least one run")
+        curves = [read_curve(find_run(name, Path("runs"))) for name in self.runs]
+        picture = draw(curves)
+        write_json(self.out, {"stamp": machine_stamp(), "window": WINDOW, "runs": curves})
+        save(picture, self.picture)
+        print(f"wrote {self.picture}")
+        return 0
+
+
+def read_curve(folder: Path) -> dict[str, Any]:
+    """Returns of training and, where they were measured, validation scores: (episodes, minutes, value) each."""
+    rows, config = read_metrics(folder / "metrics.csv"), read_config(folder)
+    full = [row for row in rows if row["episodes"] >= WINDOW and not math.isnan(row["return_window"])]
+    if not full:
+        raise InputError(f"{folder / 'metrics.csv'} has no line after {WINDOW} episodes, so there is no curve to draw")
+    thinned = [*full[: -1 : -(-len(full) // MAX_POINTS)], full[-1]]
+    validated = [row for row in rows if not math.isnan(row.get("validation", math.nan))]
+    return {"name": folder.resolve().name, "seed": config.seed, "rules": config.rules,
+            **{what: [[int(row["episodes"]), round(row["seconds"] / 60, 3), round(row[column], 3)] for row in chosen]
+               for what, column, chosen in (("training", "return_window", thinned),
+                                            ("validation", "validation", validated))}}  # fmt: skip
+
+
+def draw(runs: list[dict[str, Any]]) -> Any:
+    """A panel for training and, if there is any, one for validation; one line per seed."""
+    panels = [what for what in _TITLES if any(run[what] for run in runs)]
+    figure = new_figure(9.5, 3.2 * len(panels) + 0.5, "The champion: learning curves")
+    axes = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
+    for axis, what in zip(axes, panels, strict=True):
+        plain(axis, _TITLES[what], "episodes", "return")
+        values = []
+        for k, run in enumerate(run for run in runs if run[what]):
+            episodes, _, ys = zip(*run[what], strict=True)
+            axis.plot(episodes, ys, color=_COLOURS[k % len(_COLOURS)], linewidth=1.2,
+                      label=f"{run['rules']}, seed {run['seed']}")  # fmt: skip
+            values += ys[len(ys) // 4 :]  # what a beginner earns would squeeze the rest
+        margin = 0.08 * (max(values) - min(values)) + 1e-3
+        axis.set_ylim(min(values) - margin, max(values) + margin)
+        axis.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    legend_below(figure, axes)
+    return figure

@@ -19,17 +19,15 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from stockade.bench.result import RESULTS
 from stockade.errors import InputError
 from stockade.text import Table
 
-QUICK_RESULTS = Path("bench-quick")
-"""Quick results must not take the place of those that the documentation is made of."""
-GRACE = 20.0
-"""Seconds that helpers of a bench, such as a fork server, have to notice that it ended."""
-DYING = 5.0
-"""Seconds that a killed process may need to be gone."""
+QUICK_RESULTS = Path("bench-quick")  # Quick results must not take the place of those that the documentation is made of
+GRACE = 20.0  # Seconds that helpers of a bench, such as a fork server, have to notice that it ended
+DYING = 5.0  # Seconds that a killed process may need to be gone
 #: Benches with the arguments that make all together fit into half an hour on two cores.
 PLAN: dict[str, tuple[str, ...]] = {
     "kernel": (), "throughput": ("--seconds", "0.3"), "scaling": (), "bottleneck": (), "stragglers": (),
@@ -39,8 +37,7 @@ PLAN: dict[str, tuple[str, ...]] = {
 NOT_QUICK = ("vector", "learn")
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What became of a bench. `problem` is None if all is well."""
 
     name: str
@@ -50,16 +47,13 @@ class Outcome:
 
 @dataclass(frozen=True)
 class AllBenches:
-    """Run every bench but the search's; under half an hour on 2 cores, about a minute with --quick."""
+    """Every bench below but the search's, into a folder of results: half an hour on 2 cores, a minute with --quick."""
 
-    quick: bool = False
-    """Short rounds of the lighter benches: to see that all works, not for figures."""
+    quick: bool = False  # Short rounds of the lighter benches: to see that all works, not for figures.
     results: Path | None = None
     """Folder for the results, one JSON file per bench. Default: benchmarks/results, or bench-quick with --quick."""
-    only: tuple[str, ...] = ()
-    """Only these benches."""
-    minutes: float = 12.0
-    """A bench that takes longer than this is ended."""
+    only: tuple[str, ...] = ()  # Only these benches.
+    minutes: float = 12.0  # A bench that takes longer than this is ended.
 
     def run(self) -> int:
         """Run, and tell what failed at the end; exit code 1 if anything did."""
@@ -70,23 +64,26 @@ class AllBenches:
         except OSError as error:
             raise InputError(f"--results {folder}: cannot make this folder ({error.strerror})") from error
         outcomes = []
-        with _ended_by_signals():
+        # SIGTERM ends us as Ctrl-C does, after the bench in flight: its session does not get our signals.
+        before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+        try:
             for number, name in enumerate(names, start=1):
                 arguments = ("--quick",) if self.quick else PLAN[name]
                 command = ["bench", name, *arguments, "--json", str(folder / f"{name}.json")]
                 print(f"\n[{number}/{len(names)}] stockade {' '.join(command)}", flush=True)
                 outcomes.append(run_bench(name, [sys.executable, "-m", "stockade.cli", *command], 60 * self.minutes))
-        failed = [outcome.name for outcome in outcomes if outcome.problem]
-        rows = [[outcome.name, outcome.seconds, outcome.problem or "done"] for outcome in outcomes]
+        finally:
+            signal.signal(signal.SIGTERM, before)
+        failed = [name for name, _, problem in outcomes if problem]
+        rows = [[name, seconds, problem or "done"] for name, seconds, problem in outcomes]
         print(f"\n{Table(['bench', 'seconds', ''], rows)}\n{folder}")
         if failed:
             print(f"failed: {', '.join(failed)}")
         return 1 if failed else 0
 
     def _names(self) -> list[str]:
-        for name in self.only:
-            if name not in PLAN:
-                raise InputError(f"--only {name}: there is no such bench; there are {', '.join(PLAN)}")
+        for name in set(self.only) - set(PLAN):
+            raise InputError(f"--only {name}: there is no such bench; there are {', '.join(PLAN)}")
         if not self.minutes > 0:
             raise InputError(f"--minutes {self.minutes}: a bench needs more than that")
         chosen = [name for name in PLAN if not self.only or name in self.only]
@@ -104,8 +101,7 @@ def run_bench(name: str, command: list[str], limit: float) -> Outcome:
     child = subprocess.Popen(command, start_new_session=True)
     problem, left = None, []
     try:
-        code = child.wait(limit)
-        if code != 0:
+        if code := child.wait(limit):
             problem = f"exit code {code}" if code > 0 else f"ended by {signal.Signals(-code).name}"
         left = _wait_for_none(child.pid, GRACE)
     except subprocess.TimeoutExpired:
@@ -148,17 +144,3 @@ def _end_session(child: subprocess.Popen[bytes]) -> None:
             os.kill(int(process.split()[0]), signal.SIGKILL)
     child.wait()
     _wait_for_none(child.pid, DYING)
-
-
-@contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM end us as Ctrl-C does, after the bench in flight: its session does not get our signals."""
-
-    def stop(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

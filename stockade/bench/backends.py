@@ -1,26 +1,36 @@
-"""Our backends and other libraries' as cases: name, number, world, mode -> an open environment -> its calls -> a turn.
+"""Our backends and what people use today: other libraries' vector environments, other simulators of the same game.
 
-Everything of ours is opened by `stockade.make_vec`, so that a figure is of what a user gets.
+backend, number, world, mode -> why not, or an open environment -> its calls -> a turn -> a case. Everything of ours is
+opened by `stockade.make_vec`, so that a figure is of what a user gets. All others are optional.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import importlib.util
+import io
+import multiprocessing
+import signal
+import tempfile
+import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 import stockade
-from stockade.bench.peers import PEERS, installed, open_peer, why_no_peer
-from stockade.bench.runner import Turn
-from stockade.bench.worlds import BUILT_IN, Factory, FreeEnv
+from stockade.bench.result import Tags
+from stockade.bench.runner import Case, Turn, UnavailableError, rate_case
+from stockade.bench.worlds import BUILT_IN, HORIZON, Factory, make_cyborg
+from stockade.cores import available_cores
 
-PROCESS_BACKENDS = ("pipes", "shared_memory", "async")
-LOCAL_BACKENDS = ("serial", *PROCESS_BACKENDS)
-EACH = ", a worker each"
-"""After the name of a backend: as many workers as environments, in place of one per core."""
+LOCAL = ("serial", "pipes", "shared_memory", "async")  # our backends on this machine
+EACH = ", a worker each"  # After the name of a backend: as many workers as environments, in place of one per core
 
 #: How true states are got. `twice a step`: asked for before and after each step, as the first version did; the others
 #: are options of `make_vec`, refreshed by the workers along with the step and read by the caller after it.
@@ -32,33 +42,181 @@ MODES: dict[str, Any] = {
     "episode end": "episode_end",
 }
 _ASYNC_WARM_UP = 5
+_JOIN_SECONDS = 5.0
+#: What some names begin with: the package that is needed, and how to install it.
+_PACKAGES = {"ray": ("ray", "'stockade[ray]'"), "PufferLib": ("pufferlib", "pufferlib"),
+             "Stable-Baselines3": ("stable_baselines3", "stable-baselines3")}  # fmt: skip
 
-Calls = list[tuple[bool, Callable[[], int]]]
-"""Of one turn: whether a call is for true states alone, and the call, which returns how many steps it made."""
+#: Of one turn: whether it is for true states alone, and the call; that of `async` returns how many steps it made.
+Calls = list[tuple[bool, Callable[[], Any]]]
 
 
-def why_not(backend: str, world: str = "built-in", mode: str = "steps only") -> str:
-    """Why there is no such case; empty if there is one."""
-    if backend in PEERS:
-        return why_no_peer(backend, mode)
-    if backend == "native":
-        if world != "built-in":
-            return "the native backend runs the built-in world only"
-        if mode not in ("steps only", "twice a step"):
-            return "true states of native worlds are live views of their memory: there is nothing to refresh"
-    if backend in ("async", "ray") and mode == "twice a step":
-        return "while environments are in flight there is no moment to ask all; every step is its counterpart"
-    if backend == "ray" and not installed("ray"):
-        return "Ray is not installed: pip install 'stockade[ray]'"
-    return ""
+class Opened(NamedTuple):
+    """A vector environment that is ready."""
+
+    envs: Any
+    calls: Calls
+    pids: list[int]  # of its workers; none if it runs in this process
+
+
+# ----------------------------------------------------------------------------------------------------- other libraries
+def _sb3(kind: str, factory: Factory, n: int, **options: Any) -> Any:
+    _module("stable_baselines3.common.env_util", "stable-baselines3")  # else each of its workers would import it
+    vec_env = _module("stable_baselines3.common.vec_env", "stable-baselines3")
+    return getattr(vec_env, kind)([factory] * n, **options)
+
+
+def _pufferlib(factory: Factory, n: int) -> Any:
+    """Several environments per process in shared memory, workers that never sleep."""
+    vector, emulation = (_module(f"pufferlib.{name}", "pufferlib") for name in ("vector", "emulation"))
+    workers = max(k for k in range(1, available_cores() + 1) if n % k == 0)  # it wants equal shares
+    creator = partial(emulation.GymnasiumPufferEnv, env_creator=factory)
+    return vector.make(creator, backend=vector.Multiprocessing, num_envs=n, num_workers=workers)
+
+
+PEERS: dict[str, Callable[[Factory, int], Any]] = {
+    "Gymnasium SyncVectorEnv": lambda factory, n: SyncVectorEnv([factory] * n),
+    "Gymnasium AsyncVectorEnv": lambda factory, n: AsyncVectorEnv([factory] * n, context="fork"),
+    "Stable-Baselines3 DummyVecEnv": partial(_sb3, "DummyVecEnv"),
+    "Stable-Baselines3 SubprocVecEnv": partial(_sb3, "SubprocVecEnv", start_method="fork"),
+    "PufferLib": _pufferlib,
+}
+"""Make another library's vector environment."""
+#: Those with a process for each environment.
+MANY_PROCESSES = ("Gymnasium AsyncVectorEnv", "Stable-Baselines3 SubprocVecEnv")
 
 
 @contextmanager
-def open_envs(backend: str, n: int, factory: Factory = BUILT_IN, mode: str = "steps only", **options: Any) -> Iterator:
-    """A vector environment of ours or of another library, reset and ready."""
+def open_envpool(n: int) -> Iterator[Turn]:
+    """EnvPool's own CartPole: the yardstick of a pool written in C++."""
+    envpool = _module("envpool", "envpool")
+    envs = envpool.make_gymnasium("CartPole-v1", num_envs=n, num_threads=available_cores(), seed=0)
+    actions = np.zeros(n, np.int32)
+    with contextlib.closing(envs):
+        envs.reset()
+        yield lambda: len(envs.step(actions)[1])
+
+
+@contextmanager
+def open_minicage(n: int) -> Iterator[Turn]:
+    """MiniCAGE: the same game in vectorised NumPy, with other actions and observations; all worlds begin together."""
+    package = _module("mini_CAGE", "the mini_CAGE folder of CybORG_plus_plus, put on PYTHONPATH")
+    envs, red = package.SimplifiedCAGE(num_envs=n), package.B_line_minimal()
+    actions = np.random.default_rng(0).integers(0, 53, (HORIZON, n, 1))
+    state, now = envs.reset()[0], 0
+
+    def turn() -> int:
+        nonlocal state, now
+        if now == HORIZON:
+            state, now = envs.reset()[0], 0
+        state, *_ = envs.step(blue_action=actions[now], red_action=red.get_action(observation=state["Red"]))
+        now += 1
+        return n
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        yield turn
+
+
+OTHERS = {"MiniCAGE": ("MiniCAGE", open_minicage), "CartPole": ("EnvPool", open_envpool)}
+"""Simulators of their own, without a choice of backends: by world, the name and how to open it."""
+
+
+def installed(package: str) -> bool:
+    """Whether a package can be imported; a mere folder of that name, which Python would take for one, cannot."""
+    spec = importlib.util.find_spec(package)
+    return spec is not None and spec.origin is not None
+
+
+def _module(name: str, package: str) -> Any:
+    """Import a module, from within a folder of no importance: PufferLib puts a link into the current one."""
+    try:
+        with (warnings.catch_warnings(action="ignore"), contextlib.redirect_stderr(io.StringIO()),
+              tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder)):  # fmt: skip
+            return importlib.import_module(name)
+    except ImportError as error:
+        raise UnavailableError(f"{name.split('.')[0]} cannot be imported ({error}): pip install {package}") from error
+
+
+@contextmanager
+def no_child_left() -> Iterator[None]:
+    """End the processes that were started inside and are still there: others' close() may have failed half-way."""
+    before = set(multiprocessing.active_children())
+    try:
+        yield
+    finally:
+        late = [child for child in multiprocessing.active_children() if child not in before]
+        for process in late:
+            process.terminate()
+        for process in late:
+            process.join(_JOIN_SECONDS)
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+
+@contextmanager
+def interrupts_later() -> Iterator[None]:
+    """Let Ctrl-C wait while processes are forked: in the middle of a fork it can get lost.
+
+    The children inherit that, so that it ends only the main process, which then ends them.
+    """
+    if threading.current_thread() is not threading.main_thread():  # it is never interrupted
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
+
+
+# ---------------------------------------------------------------------------------------------------------- one for all
+def why_not(backend: str, factory: Factory = BUILT_IN, mode: str = "steps only") -> str:
+    """Why there is no such case; empty if there is one."""
+    for start, (package, source) in _PACKAGES.items():
+        if backend.startswith(start) and not installed(package):
+            return f"{start} is not installed: pip install {source}"
+    if factory is make_cyborg:
+        from stockade.integrations.cyborg import load_reference
+
+        try:
+            load_reference()
+        except ImportError as error:
+            return str(error)
+    on_demand = mode in ("steps only", "twice a step")
+    reasons = {
+        "the native backend runs the built-in world only": backend == "native" and factory is not BUILT_IN,
+        "true states of native worlds are live views of their memory: there is nothing to refresh":
+            backend == "native" and not on_demand,
+        "while environments are in flight there is no moment to ask all; every step is its counterpart":
+            backend in ("async", "ray") and mode == "twice a step",
+        "PufferLib has no call to its environments": backend == "PufferLib" and mode != "steps only",
+        f"other libraries know nothing of true states {mode}": backend in PEERS and not on_demand,
+    }  # fmt: skip
+    return next((reason for reason, applies in reasons.items() if applies), "")
+
+
+@contextmanager
+def open_envs(
+    backend: str, n: int, factory: Factory = BUILT_IN, mode: str = "steps only", **options: Any
+) -> Iterator[Opened]:
+    """A vector environment of ours or of another library, reset."""
+    envs: Any
     if backend in PEERS:
-        with open_peer(backend, factory, n) as envs:
-            yield envs
+        with warnings.catch_warnings(action="ignore"), no_child_left():
+            with interrupts_later():
+                envs = PEERS[backend](factory, n)
+            if backend.startswith("Stable"):
+                envs.seed(0)
+                envs.reset()
+            else:
+                envs.reset(seed=0)
+            pids = [process.pid for process in getattr(envs, "processes", ())]
+            yield Opened(envs, _calls(envs, backend, n, mode), pids)
+            envs.close()
         return
     if backend.endswith(EACH):
         options["workers"] = n
@@ -66,25 +224,16 @@ def open_envs(backend: str, n: int, factory: Factory = BUILT_IN, mode: str = "st
         options["true_states"] = MODES[mode]
     if factory is not BUILT_IN:
         options["env"] = factory
-    ours: Any = stockade.make_vec(n, backend.removesuffix(EACH), **options)
-    with ours as envs:
+    envs = stockade.make_vec(n, backend.removesuffix(EACH), **options)
+    with envs:
         (envs.async_reset if backend == "async" else envs.reset)(seed=0)
-        yield envs
+        yield Opened(envs, _calls(envs, backend, n, mode), list(getattr(envs, "worker_pids", None) or ()))
 
 
-def worker_pids(envs: Any) -> list[int]:
-    """Processes of an open vector environment; none if it runs in this one."""
-    return list(getattr(envs, "worker_pids", None) or [process.pid for process in getattr(envs, "processes", ())])
-
-
-def calls_of(envs: Any, backend: str, n: int, mode: str = "steps only") -> Calls:
-    """What one turn calls; of `async` a turn is one batch."""
+def _calls(envs: Any, backend: str, n: int, mode: str) -> Calls:
+    """What one turn calls."""
     theirs = backend in PEERS
     actions = np.zeros(n, np.int64) if theirs else envs.action_space.sample()
-
-    def step() -> int:
-        envs.step(actions)
-        return n
 
     def receive_and_send() -> int:
         *_, infos = envs.recv()
@@ -94,36 +243,37 @@ def calls_of(envs: Any, backend: str, n: int, mode: str = "steps only") -> Calls
         envs.send(actions[env_id], env_id)
         return len(env_id)
 
-    fetch: Callable[[], Any] = getattr(envs, "true_state", lambda: None)
-    if theirs:
-        fetch = partial(getattr(envs, "env_method", None) or envs.call, "true_state") if mode != "steps only" else fetch
-
-    def ask() -> int:
-        fetch()
-        return 0
+    def ask() -> None:
+        (getattr(envs, "env_method", None) or envs.call)("true_state") if theirs else envs.true_state()
 
     if backend == "async":
         return [(False, receive_and_send)]
-    if mode == "steps only":
-        return [(False, step)]
-    return [(True, ask), (False, step), (True, ask)] if mode == "twice a step" else [(False, step), (True, ask)]
+    before, after = mode == "twice a step", mode != "steps only"
+    return [(True, ask)] * before + [(False, partial(envs.step, actions))] + [(True, ask)] * after
 
 
 @contextmanager
-def open_turn(
-    backend: str, n: int, factory: Factory = BUILT_IN, mode: str = "steps only", **options: Any
-) -> Iterator[Turn]:
+def open_turn(backend: str, n: int, *arguments: Any, **options: Any) -> Iterator[Turn]:
     """One turn is a step of all environments (of `async`: of a batch), with or without true states."""
-    with open_envs(backend, n, factory, mode, **options) as envs:
-        calls = [call for _, call in calls_of(envs, backend, n, mode)]
-        for _ in range(_ASYNC_WARM_UP if backend == "async" else 0):  # uses up what is ready from before
-            calls[0]()
-        yield calls[0] if len(calls) == 1 else lambda: sum(call() for call in calls)
+    with open_envs(backend, n, *arguments, **options) as opened:
+        if backend == "async":
+            receive_and_send = opened.calls[0][1]
+            for _ in range(_ASYNC_WARM_UP):  # uses up what is ready from before
+                receive_and_send()
+            yield receive_and_send
+            return
+
+        def turn() -> int:
+            for _, call in opened.calls:
+                call()
+            return n
+
+        yield turn
 
 
-@contextmanager
-def ray_kept() -> Iterator[None]:
-    """Ray runs until the end of this, so that not every case starts it anew: an idle environment keeps it."""
-    envs: Any = stockade.make_vec(1, "ray", env=FreeEnv)
-    with envs:
-        yield
+def env_case(tags: Tags, seconds: float, factory: Factory, least: int = 1, **options: Any) -> Case:
+    """Steps per second of the backend, number of environments and, if it is there, mode of true states of the tags."""
+    backend, mode = tags["backend"], tags.get("mode", "steps only")
+    opening = partial(open_turn, backend, tags["n_envs"], factory, mode, **options)
+    foreign = backend in PEERS or backend == "ray"
+    return rate_case(tags, opening, seconds, least, why_not(backend, factory, mode), foreign)

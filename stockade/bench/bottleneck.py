@@ -1,95 +1,64 @@
-"""`stockade bench bottleneck`: where the time of a step goes, measured inside the workers, summing to 100 %.
+"""`stockade bench bottleneck` and `stragglers`: where the time of a step goes, and what waiting for the slowest costs.
 
-The time that is shared out is that of the cores a backend uses: wall time of the calls x min(workers, cores).
-- environment, true states: CPU time inside the environments' own calls (clocks in the environments, `timed.py`);
+bottleneck: the time that is shared out, summing to 100 %, is that of the cores a backend uses: wall time of the calls x
+min(workers, cores).
+- environment, true states: CPU time inside the environments' own calls (`worlds.TimedEnv`);
 - waiting for the slowest: cores without work because all their workers are done and others are not (from the moments
   at which each worker's last environment was done);
 - messages: all other CPU time of workers and driver: encoding, copying, waking each other, bookkeeping;
 - process management: what remains: cores that nobody used although there was work, while processes are woken and
   switched, or other programs had them.
+
+stragglers: efficiency is the CPU time inside the environments over that of all cores: 1 would mean that no core ever
+waits. The bounds are simulated: steps sampled from the same distribution, handed out without any overhead.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
 
-from stockade.bench.backends import EACH, LOCAL_BACKENDS, MODES, Calls, calls_of, open_envs, why_not, worker_pids
+from stockade.bench.backends import EACH, LOCAL, MANY_PROCESSES, MODES, PEERS, Opened, open_envs, open_turn, why_not
 from stockade.bench.command import BenchCommand, Notes
-from stockade.bench.peers import MANY_PROCESSES, PEERS
+from stockade.bench.result import Figure, find
 from stockade.bench.runner import Case, Sample, frozen_heap, in_turns
-from stockade.bench.timed import END, STEP_CPU, TRUTH_CPU, cpu_seconds, timed
-from stockade.bench.worlds import BUILT_IN, HORIZON, WORLDS, Factory
+from stockade.bench.throughput import OF_THE_CORES
+from stockade.bench.worlds import BUILT_IN, END, HORIZON, STEP_CPU, TRUTH_CPU, WORLDS, Factory, fixed_cost, timed
 from stockade.cores import available_cores
 from stockade.errors import InputError
 
 PARTS = ("environment", "true states", "messages", "waiting for the slowest", "process management")
-BACKENDS = ("native", *LOCAL_BACKENDS, f"pipes{EACH}")
-SHARE = "% of the time"
-
-
-@dataclass
-class Running:
-    """An open vector environment, to be measured.
-
-    Attributes:
-        calls: of one turn.
-        bounds: first environment of each worker, and n.
-        pids: of its workers; none if it runs in this process.
-        rows: of its timed environments.
-        barrier: whether every call waits for all workers.
-    """
-
-    calls: Calls
-    bounds: Sequence[int]
-    pids: Sequence[int]
-    rows: np.ndarray
-    barrier: bool = True
-
-
-@dataclass
-class Times:
-    """Seconds of one round."""
-
-    parts: dict[str, float] = field(default_factory=dict)
-    wall: float = 0.0
-    truth_wall: float = 0.0
-    turns: int = 0
+BACKENDS = ("native", *LOCAL, f"pipes{EACH}")
+STRAGGLERS = ("shared_memory", "async, batch n/2", "async, batch n/4", "Gymnasium AsyncVectorEnv")
+_SAMPLES = 400
 
 
 @dataclass(frozen=True)
 class BottleneckBench(BenchCommand):
-    """Shares of the time of a step, for each backend."""
+    """Where the time of a step goes."""
 
-    worlds: tuple[str, ...] = ("synthetic", "built-in")
-    """Which: built-in, synthetic (the reference's costs)."""
-    modes: tuple[str, ...] = ("steps only", "twice a step", "every step")
-    """When true states are got."""
-    backends: tuple[str, ...] = BACKENDS
-    """Ours."""
-    n_envs: int = 100
-    """Number of environments."""
-    peers: bool = True
-    """Measure other libraries' vector environments with a process for each environment too."""
-    seconds: float = 0.3
-    """Length of a round."""
+    worlds: tuple[str, ...] = ("synthetic", "built-in")  # Which: built-in, synthetic (the reference's costs).
+    modes: tuple[str, ...] = ("steps only", "twice a step", "every step")  # When true states are got.
+    backends: tuple[str, ...] = BACKENDS  # Ours.
+    n_envs: int = 100  # Number of environments.
+    peers: bool = True  # Measure other libraries' vector environments with a process for each environment too.
+    seconds: float = 0.3  # Length of a round.
 
-    name: ClassVar[str] = "bottleneck"
-    quick_settings: ClassVar[dict[str, object]] = {
+    name = "bottleneck"
+    quick_settings: ClassVar = {
         "rounds": 1, "modes": ("steps only", "twice a step"), "backends": BACKENDS[:-1], "n_envs": 10, "peers": False,
         "seconds": 0.05}  # fmt: skip
-    choices: ClassVar[dict[str, Sequence[str]]] = {
-        "worlds": tuple(WORLDS), "modes": tuple(MODES), "backends": BACKENDS}  # fmt: skip
+    choices: ClassVar = {"worlds": WORLDS, "modes": MODES, "backends": BACKENDS}
 
     def check(self) -> None:
-        """Refuse options that cannot be used."""
         super().check()
         if not os.path.exists("/proc/self/schedstat") and not hasattr(os, "eventfd"):
             raise InputError("bench bottleneck reads the CPU clocks of other processes, which only Linux offers")
@@ -98,75 +67,81 @@ class BottleneckBench(BenchCommand):
         """In turns: every backend of a world and mode, then again."""
         backends = (*self.backends, *(MANY_PROCESSES if self.peers else ()))
         in_turns([[Case({"world": world, "mode": mode, "backend": backend, "n_envs": self.n_envs},
-                           partial(self._round, backend, WORLDS[world], mode), why_not(backend, world, mode))
-                      for backend in backends] for world in self.worlds for mode in self.modes],
-                    self.rounds, notes)  # fmt: skip
+                        partial(self._round, backend, WORLDS[world], mode), why_not(backend, WORLDS[world], mode))
+                   for backend in backends] for world, mode in product(self.worlds, self.modes)],
+                 self.rounds, notes)  # fmt: skip
 
     def _round(self, backend: str, factory: Factory, mode: str) -> Iterator[Sample]:
         begin = time.perf_counter()
-        with _open(backend, factory, self.n_envs, mode) as running:
+        with _open(backend, factory, self.n_envs, mode) as (opened, rows):
             managing = time.perf_counter() - begin
-            for _ in range(1 if running.barrier else 5):
-                for _, call in running.calls:
-                    call()
+            # A turn of `async` is a batch, by default half of the environments; measured are steps of all.
+            barrier = backend != "async"
+            opened = opened if barrier else opened._replace(calls=opened.calls * 2)
+            for _, call in opened.calls * (1 if barrier else 5):
+                call()
             with frozen_heap():
-                times = _run(running, self.seconds)
+                parts, wall, truth_share = _run(opened, rows, barrier, self.seconds)
             begin = time.perf_counter()
         managing += time.perf_counter() - begin
         for part in PARTS:
-            yield Sample(SHARE, 100 * times.parts[part] / sum(times.parts.values()), {"part": part})
-        yield Sample("ms", 1000 * times.wall / times.turns, {"part": "total"})
+            yield Sample("% of the time", 100 * parts[part] / sum(parts.values()), {"part": part})
+        yield Sample("ms", 1000 * wall, {"part": "total"})
         if mode == "twice a step":
-            yield Sample("% of the wall time", 100 * times.truth_wall / times.wall, {"part": "calls"})
-        episode = managing + HORIZON * times.wall / times.turns  # if one is played between start and close
+            yield Sample("% of the wall time", 100 * truth_share, {"part": "calls"})
+        episode = managing + HORIZON * wall  # if one is played between start and close
         yield Sample("% of an episode", 100 * managing / episode, {"part": "start and close"})
 
 
-def _run(running: Running, seconds: float) -> Times:
-    times = Times()
-    capacity = min(available_cores(), max(1, len(running.pids)))
-    before = running.rows.sum(axis=0)
-    cpu = -sum(cpu_seconds(pid) for pid in running.pids)
-    waiting, end = 0.0, time.perf_counter() + seconds
-    while times.turns < 2 or time.perf_counter() < end:
-        for for_truth, call in running.calls:
+def _run(opened: Opened, rows: np.ndarray, barrier: bool, seconds: float) -> tuple[dict[str, float], float, float]:
+    """Core seconds of each part, wall seconds of a turn, and the share of calls for true states alone in the latter.
+
+    `rows` are those of the timed environments, worker by worker; with a `barrier` every call waits for all workers.
+    """
+    _, calls, pids = opened
+    workers = max(1, len(pids))
+    starts = [len(rows) * k // workers for k in range(workers)]
+    capacity = min(available_cores(), workers)
+    before = rows.sum(axis=0)
+    cpu = -sum(map(_cpu_seconds, pids))
+    wall = truth_wall = waiting = 0.0
+    turns, end = 0, time.perf_counter() + seconds
+    while turns < 2 or time.perf_counter() < end:
+        for for_truth, call in calls:
             cpu -= time.process_time()
             begin = time.perf_counter()
             call()
             taken = time.perf_counter() - begin
             cpu += time.process_time()
-            times.wall += taken
-            times.truth_wall += taken if for_truth else 0.0
-            if running.barrier and len(running.bounds) > 2:
-                ends = np.maximum.reduceat(running.rows[:, END], running.bounds[:-1])
+            wall += taken
+            truth_wall += taken if for_truth else 0.0
+            if barrier and workers > 1:
+                ends = np.maximum.reduceat(rows[:, END], starts)
                 waiting += idle_seconds(np.maximum(ends, begin), capacity)
-        times.turns += 1
-    cpu += sum(cpu_seconds(pid) for pid in running.pids)
-    used = running.rows.sum(axis=0) - before
-    times.parts = share_out(capacity * times.wall, used[STEP_CPU], used[TRUTH_CPU], waiting, cpu)
-    return times
+        turns += 1
+    cpu += sum(map(_cpu_seconds, pids))
+    used = rows.sum(axis=0) - before
+    parts = share_out(capacity * wall, used[STEP_CPU], used[TRUTH_CPU], waiting, cpu)
+    return parts, wall / turns, truth_wall / wall
+
+
+def _cpu_seconds(pid: int) -> float:
+    """CPU time that a process has used, to the nanosecond, without asking it (Linux: the clock that `man` calls
+    clock_getcpuclockid)."""
+    return time.clock_gettime((~pid << 3) | 2)
 
 
 def idle_seconds(ends: np.ndarray, cores: int) -> float:
-    """Core time without work until the last worker was done.
-
-    Args:
-        ends: when each worker was done.
-        cores: that they share; while at least so many are not done, no core is idle.
-    """
+    """Core time without work until the last worker was done: while as many as cores are not done, no core is idle."""
     ends = np.sort(ends)
     working = np.arange(len(ends) - 1, 0, -1)  # workers not yet done between two ends
     return float(np.sum(np.diff(ends) * np.maximum(0, cores - working)))
 
 
 def share_out(total: float, environment: float, truth: float, waiting: float, cpu: float) -> dict[str, float]:
-    """The time of the cores by parts, which sum to it.
+    """The core time of the calls by parts, which sum to it.
 
-    Args:
-        total: core time of the calls.
-        environment, truth: CPU time inside environments.
-        waiting: cores without work until the slowest was done.
-        cpu: all CPU time of driver and workers; that of a worker that stays awake while it waits counts as waiting.
+    `cpu` is all CPU time of driver and workers; that of a worker that stays awake while it waits counts as waiting.
     """
     left = max(0.0, total - environment - truth)  # clocks of different processes differ by microseconds
     waiting = min(waiting, left)
@@ -176,31 +151,99 @@ def share_out(total: float, environment: float, truth: float, waiting: float, cp
 
 
 @contextmanager
-def _open(backend: str, factory: Factory, n: int, mode: str) -> Iterator[Running]:
+def _open(backend: str, factory: Factory, n: int, mode: str) -> Iterator[tuple[Opened, np.ndarray]]:
+    """An open vector environment, and where its environments note their times."""
     if backend == "native":
-        with open_envs(backend, n) as envs:
-            yield _native(envs, n, mode)
+        with open_envs(backend, n, mode=mode) as opened:
+            yield opened, _time_native(opened.envs)
         return
     options: dict[str, Any] = {}
     if factory is BUILT_IN and backend not in ("serial", *PEERS):
         options["preload"] = ("stockade.cage2.preload_fast",)  # as make_vec does for the built-in world
-    with timed(factory, n) as (timed_factory, rows), open_envs(backend, n, timed_factory, mode, **options) as envs:
-        pids, calls = worker_pids(envs), calls_of(envs, backend, n, mode)
-        bounds = [n * k // max(1, len(pids)) for k in range(max(1, len(pids)) + 1)]
-        # A turn of `async` is a batch, by default half of the environments; measured are steps of all.
-        yield Running(calls * 2 if backend == "async" else calls, bounds, pids, rows, barrier=backend != "async")
+    with timed(factory, n) as (timed_factory, rows), open_envs(backend, n, timed_factory, mode, **options) as opened:
+        yield opened, rows
 
 
-def _native(envs: Any, n: int, mode: str) -> Running:
+def _time_native(envs: Any) -> np.ndarray:
     """No processes: the kernel's call is the environment, what is around it counts as messages."""
     rows = np.zeros((1, END + 1))
-    step, truth = envs._batch.step, envs.true_state
 
     def timed_call(call: Any, column: int, *arguments: Any) -> None:
         begin = time.perf_counter()
         call(*arguments)
         rows[0, column] += time.perf_counter() - begin
 
-    envs._batch.step = partial(timed_call, step, STEP_CPU)
-    envs.true_state = partial(timed_call, truth, TRUTH_CPU)
-    return Running(calls_of(envs, "native", n, mode), (0, n), (), rows)
+    envs._batch.step = partial(timed_call, envs._batch.step, STEP_CPU)
+    envs.true_state = partial(timed_call, envs.true_state, TRUTH_CPU)
+    return rows
+
+
+# ---------------------------------------------------------------------------------------------------------- stragglers
+@dataclass(frozen=True)
+class StragglersBench(BenchCommand):
+    """Waiting for the slowest, and not: steps of 2.2 ms on average, lognormal."""
+
+    sigmas: tuple[float, ...] = (0.0, 0.25, 0.5, 1.0, 1.5)
+    """Spreads: standard deviations of the logarithm of a step's time."""
+    backends: tuple[str, ...] = STRAGGLERS  # Which.
+    n_envs: int = 64  # Number of environments.
+    step_ms: float = 2.2  # Mean time of a step, milliseconds; the default is that of the reference.
+    seconds: float = 0.8  # Length of a round.
+
+    name = "stragglers"
+    quick_settings: ClassVar = {
+        "rounds": 1, "sigmas": (0.0, 1.0), "backends": STRAGGLERS[:2], "n_envs": 16, "seconds": 0.3}  # fmt: skip
+    choices: ClassVar = {"backends": STRAGGLERS}
+    least: ClassVar = {"n_envs": 4, "sigmas": 0.0}
+
+    def measure(self, notes: Notes) -> None:
+        """Spread by spread, the backends in turns."""
+        groups = [[Case({"backend": backend, "sigma": sigma, "n_envs": self.n_envs},
+                        partial(self._round, backend, sigma)) for backend in self.backends]
+                  for sigma in self.sigmas]  # fmt: skip
+        for group in in_turns(groups, self.rounds, notes):
+            for base in find(group, backend="shared_memory"):
+                notes.figures += [one.over(base, "shared_memory") for one in group if one is not base]
+        for sigma in self.sigmas:
+            for name, bound in bounds(sigma, self.n_envs, available_cores()).items():
+                tags = {"kind": "bound", "backend": name, "sigma": sigma, "n_envs": self.n_envs}
+                notes.figures.append(Figure(tags, OF_THE_CORES, (bound,)))
+
+    def _round(self, backend: str, sigma: float) -> list[Sample]:
+        name, _, batch = backend.partition(", batch n/")
+        options: dict[str, Any] = {"batch_size": self.n_envs // int(batch)} if batch else {}
+        with (timed(fixed_cost(1000 * self.step_ms, sigma), self.n_envs) as (factory, rows),
+              open_turn(name, self.n_envs, factory, **options) as turn):  # fmt: skip
+            turn()
+            begin, busy = time.perf_counter(), rows[:, STEP_CPU].sum()
+            end, turns = begin + self.seconds, 0
+            while turns < 2 or time.perf_counter() < end:
+                turn()
+                turns += 1
+            taken = time.perf_counter() - begin
+            return [Sample(OF_THE_CORES, (rows[:, STEP_CPU].sum() - busy) / (available_cores() * taken))]
+
+
+def bounds(sigma: float, n: int, cores: int) -> dict[str, float]:
+    """The best efficiency that each way of waiting allows, by simulation without any overhead.
+
+    `shared_memory`: one worker per core with its own share of the environments; a step ends with the last worker.
+    `a process each`: the cores share all environments; a step cannot end before the slowest one.
+    `a core each`: as many cores as environments, each waiting for the slowest.
+    `async`: nobody waits.
+    """
+    costs = np.exp(sigma * np.random.default_rng(0).standard_normal((_SAMPLES, n)) - sigma**2 / 2)
+    workers = min(cores, n)
+    starts = [n * k // workers for k in range(workers)]
+    total = costs.sum(axis=1)
+
+    def efficiency(makespan: np.ndarray, used: int) -> float:
+        return float(total.sum() / (used * makespan.sum()))
+
+    slowest: Callable[[np.ndarray], np.ndarray] = partial(np.max, axis=1)
+    return {
+        "shared_memory": efficiency(slowest(np.add.reduceat(costs, starts, axis=1)), workers),
+        "a process each": efficiency(np.maximum(total / workers, slowest(costs)), workers),
+        "a core each": efficiency(slowest(costs), n),
+        "async": 1.0,
+    }

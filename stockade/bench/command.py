@@ -6,14 +6,13 @@ import dataclasses
 import math
 import shlex
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from stockade.bench.result import Figure, Result, Skipped, content_of, print_result
 from stockade.bench.stamp import machine_stamp
-from stockade.errors import InputError
+from stockade.errors import InputError, flag_of
 from stockade.files import JsonFile, json_output
 
 
@@ -35,20 +34,22 @@ class Notes:
 class BenchCommand:
     """A bench of the command line: subclasses add options and `measure`."""
 
-    rounds: int = 3
-    """Rounds of each case; cases that are compared take turns."""
+    rounds: int = 3  # Rounds of each case; cases that are compared take turns.
     quick: bool = False
     """A few cases and short rounds, for a first look: options that are left at their defaults become smaller."""
-    json: JsonFile = None
-    """Write the result to this file too; - for standard output."""
+    json: JsonFile = None  # Write the result to this file too; - for standard output.
 
     name: ClassVar[str] = ""
     #: What `quick` makes of options that were not given.
     quick_settings: ClassVar[dict[str, Any]] = {}
     #: Words that an option takes.
-    choices: ClassVar[dict[str, Sequence[str]]] = {}
+    choices: ClassVar[dict[str, Any]] = {}
     #: Smallest value of an option, if it is not 1 for whole numbers and more than 0 for others.
-    least: ClassVar[dict[str, float]] = {}
+    least: ClassVar[dict[str, Any]] = {}
+
+    def measure(self, notes: Notes) -> None:
+        """Fill in the figures, and what had to be left out."""
+        raise NotImplementedError
 
     def run(self) -> int:
         """Measure, print, write."""
@@ -59,16 +60,12 @@ class BenchCommand:
         return 0
 
     def result(self) -> Result:
-        """Measure.
-
-        Raises:
-            InputError: an option cannot be used; nothing has been done then.
-        """
+        """Measure; InputError, before anything is done, if an option cannot be used."""
         sized = self.sized()
         sized.check()
         stamp, notes, begin = machine_stamp(), Notes(self.name), time.perf_counter()
         sized.measure(notes)
-        settings = {name: _plain(value) for name, value in vars(sized).items() if name != "json"}
+        settings = {name: str(v) if isinstance(v, Path) else v for name, v in vars(sized).items() if name != "json"}
         taken = time.perf_counter() - begin
         return Result(self.name, self.command(), stamp, settings, taken, tuple(notes.figures), tuple(notes.skipped))
 
@@ -82,45 +79,29 @@ class BenchCommand:
 
     def check(self) -> None:
         """Refuse options that cannot be used, before any work: unknown words, numbers that are too small."""
-        for option in dataclasses.fields(self):
-            flag, value = f"--{option.name.replace('_', '-')}", getattr(self, option.name)
-            values = value if isinstance(value, tuple) else (value,)
-            if not values:
+        for name, value in vars(self).items():
+            flag, known, least = flag_of(name), self.choices.get(name), self.least.get(name)
+            if value == ():
                 raise InputError(f"{flag} needs at least one value")
-            for one in values:
-                known = self.choices.get(option.name)
+            for one in value if isinstance(value, tuple) else (value,):
                 if known is not None and one not in known:
                     raise InputError(f"{flag} {one} is unknown; take {', '.join(known)}")
-                if isinstance(one, (int, float)) and not isinstance(one, bool):
-                    self._check_number(flag, one, self.least.get(option.name))
-
-    def _check_number(self, flag: str, value: float, least: float | None) -> None:
-        if least is None and isinstance(value, int):
-            least = 1
-        if least is None and not (math.isfinite(value) and value > 0):
-            raise InputError(f"{flag} {value} must be a number above 0")
-        if least is not None and not (math.isfinite(value) and value >= least):
-            raise InputError(f"{flag} {value} must be at least {least:g}")
-
-    def measure(self, notes: Notes) -> None:
-        """Fill in the figures, and what had to be left out."""
-        raise NotImplementedError
+                if not isinstance(one, int | float) or isinstance(one, bool):
+                    continue
+                smallest = 1 if least is None and isinstance(one, int) else least
+                if not math.isfinite(one) or (one <= 0 if smallest is None else one < smallest):
+                    what = "a number above 0" if smallest is None else f"at least {smallest:g}"
+                    raise InputError(f"{flag} {one} must be {what}")
 
     def command(self) -> str:
         """The command line that repeats this."""
         words = ["stockade", "bench", self.name]
         for option in dataclasses.fields(self):
-            value = getattr(self, option.name)
+            value, flag = getattr(self, option.name), flag_of(option.name)
             if option.name == "json" or value == option.default:
                 continue
-            flag = f"--{option.name.replace('_', '-')}"
             if isinstance(value, bool):
                 words.append(flag if value else f"--no-{flag[2:]}")
             else:
-                words += [flag, *(map(str, value) if isinstance(value, tuple) else [str(value)])]
+                words += [flag, *map(str, value if isinstance(value, tuple) else [value])]
         return shlex.join(words)
-
-
-def _plain(value: Any) -> Any:
-    """For JSON."""
-    return list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value

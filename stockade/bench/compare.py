@@ -8,26 +8,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import tyro
 
-from stockade.bench.result import Figure, Result, Tag, read_results
+from stockade.bench.result import Figure, Results, read_results
 from stockade.errors import InputError
 from stockade.text import Table
 
 Verdict = Literal["slower", "bigger", "changed", "faster", "smaller", "same"]
-Key = tuple[str, str, frozenset[tuple[str, Tag]]]
-"""Bench, unit and tags of a figure."""
-Results = dict[str, Result]
-"""By name of the bench."""
 
-ENOUGH_ROUNDS = 5
-"""With fewer rounds on a side even complete separation has a probability above `UNLIKELY`."""
+ENOUGH_ROUNDS = 5  # With fewer rounds on a side even complete separation has a probability above `UNLIKELY`
 UNLIKELY = 0.01
-FEW_ROUNDS = 3
-"""With fewer rounds on a side their range says next to nothing about the noise."""
+FEW_ROUNDS = 3  # With fewer rounds on a side their range says next to nothing about the noise
 RULE = """\
 A change counts if the medians differ by at least {at_least:g}%, neither median lies within the other's range, and equal
 machines and equal code would give rounds so far apart in less than 1% of all comparisons (Mann-Whitney, exact; with
@@ -39,8 +34,7 @@ _TIMES = ("s", "ms", "us", "ns", "seconds", "minutes", "milliseconds", "microsec
 _SIZES = ("bytes", "kb", "kib", "mb", "mib", "gb", "gib")
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """One figure of both results."""
 
     bench: str
@@ -51,16 +45,14 @@ class Change:
 
 @dataclass(frozen=True)
 class Compare:
-    """What became slower or faster beyond the noise. Exit code 1 if anything became slower or bigger."""
+    """What became slower between two results, beyond the noise. Exit code 1 if anything became slower or bigger."""
 
     before: tyro.conf.Positional[Path]
     """The older result: a file of `stockade bench ... --json`, or a folder of such files."""
-    after: tyro.conf.Positional[Path]
-    """The newer result."""
+    after: tyro.conf.Positional[Path]  # The newer result.
     at_least: float = 10.0
     """Differences below so many percent are never reported: two runs of the same code differ by that."""
-    all: bool = False
-    """List what stayed the same too."""
+    all: bool = False  # List what stayed the same too.
 
     def run(self) -> int:
         """Print; the exit code is the answer."""
@@ -75,7 +67,8 @@ class Compare:
         for line in warnings(before, after):
             print(f"warning: {line}")
         changes = compare(before, after, self.at_least)
-        rows = [_row(change) for change in changes if self.all or change.verdict != "same"]
+        rows = [[word, bench, old.name, old.text, new.text, new.unit, _times(old.value, new.value)]
+                for bench, old, new, word in changes if self.all or word != "same"]  # fmt: skip
         if rows:
             print(Table(["", "bench", "case", "before", "after", "unit", "times"], rows))
         for path, lonely in zip((self.before, self.after), only_in_one(before, after), strict=True):
@@ -87,10 +80,8 @@ class Compare:
         return 1 if losses else 0
 
 
-def _row(change: Change) -> list[object]:
-    old, new = change.before, change.after
-    times = f"{new.value / old.value:.2f}" if old.value * new.value > 0 else "sign changed"
-    return [change.verdict, change.bench, old.name, old.text, new.text, new.unit, times]
+def _times(old: float, new: float) -> str:
+    return f"{new / old:.2f}" if old * new > 0 else "sign changed"
 
 
 def compare(before: Results, after: Results, at_least: float = 10.0) -> list[Change]:
@@ -121,12 +112,12 @@ def only_in_one(before: Results, after: Results) -> tuple[list[str], ...]:
     return tuple([f"{k[0]}: {f.name}, {f.unit}" for k, f in mine.items() if k not in others] for mine, others in pairs)
 
 
-def _by_key(results: Results) -> dict[Key, Figure]:
+def _by_key(results: Results) -> dict[tuple[Any, ...], Figure]:
+    """By bench, unit and tags."""
     return {(result.bench, figure.unit, frozenset(figure.tags.items())): figure
             for result in results.values() for figure in result.figures}  # fmt: skip
 
 
-# ------------------------------------------------------------------------------------------------------------ verdicts
 def verdict(before: Figure, after: Figure, at_least: float = 10.0) -> Verdict:
     """What became of a figure, by the rule above."""
     if not _differs(before, after, at_least):
@@ -166,17 +157,17 @@ def _distance(a: float, b: float) -> float:
 def mann_whitney(a: Sequence[float], b: Sequence[float]) -> float:
     """Two-sided exact p-value: how often rounds of one and the same kind fall apart like this.
 
-    Equal values count half, which makes the p-value a little too large. Of all orders of n and m rounds, those with 0,
-    1, 2, ... pairs in which the first kind is the greater are counted by the coefficients of the Gaussian binomial, the
-    product over k of (1 - q^(m+k)) / (1 - q^k).
+    Equal values count half, which makes the p-value a little too large.
     """
     n, m = len(a), len(b)
     wins = sum((x > y) + 0.5 * (x == y) for x in a for y in b)
-    counts = [1] + [0] * (n * m)
-    for k in range(1, n + 1):
-        for place in range(n * m, m + k - 1, -1):
-            counts[place] -= counts[place - m - k]
-        for place in range(k, n * m + 1):
-            counts[place] += counts[place - k]
     least = math.ceil(min(wins, n * m - wins))
-    return min(1.0, 2 * sum(counts[: least + 1]) / sum(counts))
+    return min(1.0, 2 * sum(_orders(n, m, u) for u in range(least + 1)) / math.comb(n + m, n))
+
+
+@cache
+def _orders(n: int, m: int, wins: int) -> int:
+    """How many orders of n and m rounds there are in which the first kind is the greater in so many pairs."""
+    if wins < 0 or not n or not m:
+        return int(wins == 0)
+    return _orders(n - 1, m, wins - m) + _orders(n, m - 1, wins)  # by the kind of the greatest

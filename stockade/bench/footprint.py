@@ -1,7 +1,6 @@
-"""`stockade bench memory`: what environments weigh: native worlds, worker processes, and other libraries' processes.
+"""`stockade bench memory` and `startup`: what environments and worker processes weigh, and how long they take to start.
 
-for each case: a fresh process (`python -m stockade.bench.footprint BACKEND N`) -> what it and its workers weigh
-
+memory: a fresh process for each case (`python -m stockade.bench.footprint BACKEND N`) -> what it and its workers weigh.
 Memory of processes is PSS, in which a page that several share counts a part for each, so that sums are right. A fresh
 process per round, because one that has freed memory takes it again without growing.
 """
@@ -14,78 +13,70 @@ import json as jsonlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from stockade.bench.backends import EACH, open_envs, why_not, worker_pids
+import stockade
+from stockade.bench.backends import EACH, MANY_PROCESSES, PEERS, interrupts_later, no_child_left, open_envs, why_not
 from stockade.bench.command import BenchCommand, Notes
-from stockade.bench.peers import MANY_PROCESSES, PEERS
 from stockade.bench.result import Figure
 from stockade.bench.runner import Case, Sample, in_turns
 from stockade.cage2.state import WORLD, ledger_dtype
 from stockade.errors import InputError
+from stockade.vector import SyntheticEnv
 
 _MIB = 2**20
 OURS = ("native", "serial", "pipes", "shared_memory", f"pipes{EACH}", f"shared_memory{EACH}")
+WORLD_BYTES = {"fast": WORLD.itemsize, "cyborg": WORLD.itemsize + ledger_dtype(100).itemsize}
+"""The record of a world, and the ledger that the reference's chance needs besides."""
+METHODS = ("fork", "forkserver", "spawn")
 
 
 @dataclass(frozen=True)
 class MemoryBench(BenchCommand):
-    """Built-in worlds, reset and stepped once."""
+    """What worlds and workers weigh: built-in worlds, reset and stepped once."""
 
-    rounds: int = 2
-    """Rounds of each case, each in a fresh process; memory hardly varies."""
-    n_envs: tuple[int, ...] = (25, 50, 100, 200, 1000)
-    """Numbers of environments."""
-    processes: int = 200
-    """With more environments than this, ways that have a process for each are left out."""
-    native_worlds: int = 100_000
-    """Worlds of the native backend, to measure what one takes."""
-    peers: bool = True
-    """Measure other libraries too."""
+    rounds: int = 2  # Rounds of each case, each in a fresh process; memory hardly varies.
+    n_envs: tuple[int, ...] = (25, 50, 100, 200, 1000)  # Numbers of environments.
+    processes: int = 200  # With more environments than this, ways that have a process for each are left out.
+    native_worlds: int = 100_000  # Worlds of the native backend, to measure what one takes.
+    peers: bool = True  # Measure other libraries too.
 
-    name: ClassVar[str] = "memory"
-    quick_settings: ClassVar[dict[str, object]] = {"rounds": 1, "n_envs": (10,), "peers": False}
-    least: ClassVar[dict[str, float]] = {"processes": 0, "native_worlds": 1000}
+    name = "memory"
+    quick_settings: ClassVar = {"rounds": 1, "n_envs": (10,), "peers": False}
+    least: ClassVar = {"processes": 0, "native_worlds": 1000}
 
     def check(self) -> None:
-        """Refuse options that cannot be used."""
         super().check()
         if not Path("/proc/self/smaps_rollup").exists():
             raise InputError("bench memory reads /proc/PID/smaps_rollup, which only Linux has")
 
     def measure(self, notes: Notes) -> None:
         """Case by case, then what one native world takes: its record, and what a process really grows by."""
-        backends = (*OURS, *(PEERS if self.peers else ()))
-        worlds = Case({"backend": "native", "part": "a world", "chance": "fast", "n_envs": self.native_worlds},
-                      self._world)  # fmt: skip
-        in_turns([*([self._case(backend, n) for backend in backends] for n in self.n_envs), [worlds]],
-                    self.rounds, notes)  # fmt: skip
-        for chance, size in (("fast", WORLD.itemsize), ("cyborg", WORLD.itemsize + ledger_dtype(100).itemsize)):
-            tags = {"backend": "native", "part": "a world", "chance": chance, "n_envs": 1}
-            notes.figures.append(Figure(tags, "bytes", (float(size),)))
+        backends, of_world = (*OURS, *(PEERS if self.peers else ())), {"backend": "native", "part": "a world"}
+        n = self.native_worlds
+        world = Case({**of_world, "chance": "fast", "n_envs": n},
+                     lambda: [Sample("bytes", weigh("native", n)[1] * _MIB / n)])  # fmt: skip
+        groups = [[self._case(backend, n) for backend in backends] for n in self.n_envs]
+        in_turns([*groups, [world]], self.rounds, notes)
+        notes.figures += [Figure({**of_world, "chance": chance, "n_envs": 1}, "bytes", (float(size),))
+                          for chance, size in WORLD_BYTES.items()]  # fmt: skip
 
     def _case(self, backend: str, n: int) -> Case:
-        why = why_not(backend)
-        many = backend.endswith(EACH) or backend in MANY_PROCESSES
-        if not why and many and n > self.processes:
-            why = f"more than --processes {self.processes}"
+        many = n > self.processes and (backend.endswith(EACH) or backend in MANY_PROCESSES)
+        why = why_not(backend) or f"more than --processes {self.processes}" * many
         return Case({"backend": backend, "n_envs": n}, partial(self._round, backend, n), why, foreign=backend in PEERS)
 
     def _round(self, backend: str, n: int) -> Iterator[Sample]:
         workers, growth = weigh(backend, n)
-        count = {"workers": len(workers)}
-        if workers:
-            yield Sample("MiB", sum(workers) / len(workers), {**count, "part": "a worker"})
-            yield Sample("MiB", sum(workers), {**count, "part": "all workers"})
-        yield Sample("MiB", growth, {**count, "part": "main process"})
-        yield Sample("MiB", sum(workers) + growth, {**count, "part": "all"})
-
-    def _world(self) -> list[Sample]:
-        return [Sample("bytes", weigh("native", self.native_worlds)[1] * _MIB / self.native_worlds)]
+        parts = {"a worker": sum(workers) / len(workers), "all workers": sum(workers)} if workers else {}
+        for part, weight in {**parts, "main process": growth, "all": sum(workers) + growth}.items():
+            yield Sample("MiB", weight, {"workers": len(workers), "part": part})
 
 
 def weigh(backend: str, n: int) -> tuple[list[float], float]:
@@ -104,25 +95,73 @@ def _weigh_here(backend: str, n: int) -> tuple[list[float], float]:
     A world in this process comes first, so that forked workers share the compiled code, whoever forks them.
     """
     for used in dict.fromkeys(("serial", backend)):
-        with open_envs(used, 2) as envs:
-            envs.step(envs.action_space.sample() if hasattr(envs.action_space, "nvec") else [0] * 2)
+        with open_envs(used, 2) as opened:
+            _step(opened.envs, 2)
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc; gives pages back that imports have freed
     if trim is not None:
         trim(0)
     before = _pss_mib(os.getpid())
-    with open_envs(backend, n) as envs:
-        kept = envs.step(envs.action_space.sample() if hasattr(envs.action_space, "nvec") else [0] * n)
-        workers = [_pss_mib(pid) for pid in worker_pids(envs)]
+    with open_envs(backend, n) as opened:
+        kept = _step(opened.envs, n)
+        workers = [_pss_mib(pid) for pid in opened.pids]
         growth = _pss_mib(os.getpid()) - before
         del kept
     return workers, growth
+
+
+def _step(envs: Any, n: int) -> Any:
+    return envs.step(envs.action_space.sample() if hasattr(envs.action_space, "nvec") else [0] * n)
 
 
 def _pss_mib(pid: int) -> float:
     """Proportional set size of a process."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+
+
+# ------------------------------------------------------------------------------------------------------------- startup
+@dataclass(frozen=True)
+class StartupBench(BenchCommand):
+    """Seconds to start and close workers, each with a cheap environment."""
+
+    methods: tuple[str, ...] = METHODS  # Start methods of `multiprocessing`.
+    workers: tuple[int, ...] = (2, 20, 200)  # Numbers of worker processes; each has one environment.
+    spawn_up_to: int = 20  # With more workers than this, `spawn` is left out: every worker imports all anew.
+    peers: bool = True  # Measure other libraries too.
+
+    name = "startup"
+    quick_settings: ClassVar = {"rounds": 1, "workers": (2,), "spawn_up_to": 2}
+    choices: ClassVar = {"methods": METHODS}
+    least: ClassVar = {"spawn_up_to": 0}
+
+    def measure(self, notes: Notes) -> None:
+        """Number by number, the ways in turns."""
+        with no_child_left():
+            in_turns([list(self._group(1))], 1, Notes())  # a fork server and libraries are loaded once
+            in_turns([list(self._group(n)) for n in self.workers], self.rounds, notes)
+
+    def _group(self, n: int) -> Iterator[Case]:
+        methods = [method for method in METHODS if method in self.methods]
+        for method, backend in product(methods, ("pipes", "shared_memory")):
+            start = partial(stockade.make_vec, n, backend, env=SyntheticEnv, workers=n, start_method=method)
+            many = method == "spawn" and n > self.spawn_up_to
+            yield _start_case(backend, method, n, start, f"more than --spawn-up-to {self.spawn_up_to}" * many)
+        for peer in MANY_PROCESSES if self.peers else ():
+            yield _start_case(peer, "fork", n, partial(PEERS[peer], SyntheticEnv, n), why_not(peer))
+
+
+def _start_case(backend: str, method: str, n: int, start: Callable[[], Any], why: str) -> Case:
+    def round_() -> list[Sample]:
+        begin = time.perf_counter()
+        with interrupts_later():
+            envs = start()
+        started = time.perf_counter()
+        envs.close()
+        closed = time.perf_counter()
+        return [Sample("s", started - begin, {"part": "start"}), Sample("s", closed - started, {"part": "close"})]
+
+    return Case({"backend": backend, "start_method": method, "workers": n, "n_envs": n}, round_, why)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""`stockade bench kernel`: how fast the world is, alone and against the slow model, what it weighs, how it starts."""
+"""`stockade bench kernel`: how fast the world is, alone and against the slow model, what it weighs, how it starts.
+
+Random actions from a prepared array, 100-step episodes with resets.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,9 @@ import runpy
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,6 +24,7 @@ import numpy as np
 
 import stockade
 from stockade.bench.command import BenchCommand, Notes
+from stockade.bench.footprint import WORLD_BYTES
 from stockade.bench.result import Figure, find
 from stockade.bench.runner import Case, Sample, in_turns
 from stockade.cage2 import kernel
@@ -28,7 +32,7 @@ from stockade.cage2.actions import N_ACTIONS
 from stockade.cage2.batch import Batch
 from stockade.cage2.config import RED_ALIASES, WorldConfig
 from stockade.cage2.seeds import read_seeds
-from stockade.cage2.state import OBS_SIZE, WORLD, ledger_dtype
+from stockade.cage2.state import OBS_SIZE
 from stockade.errors import InputError
 
 HORIZON = 100
@@ -40,74 +44,41 @@ print(time.perf_counter() - begin)
 """
 
 
-class Runner:
-    """Steps a batch with actions out of a prepared array; one call is one round of `steps` steps."""
-
-    def __init__(self, config: WorldConfig, n: int, threads: int, steps: int) -> None:
-        """Make the batch and run every entry point once, so that nothing is compiled while the clock runs."""
-        self.n, self.steps = n, steps
-        self.actions = np.random.default_rng(0).integers(0, N_ACTIONS, (steps, n))
-        self.slices = [(n * k // threads, n * (k + 1) // threads) for k in range(threads)]
-        self.batch = Batch(config, n, threads=1)
-        self.out = np.zeros((n, OBS_SIZE), np.uint8), np.zeros(n), np.zeros(n, np.bool_)
-        self.batch.reset(self.out[0], read_seeds(0, n))
-        self._run(0, n, 1)
-
-    def _run(self, begin: int, end: int, steps: int) -> None:
-        """Episodes with resets over worlds [begin, end)."""
-        obs, *out = self.out
-        records, constants = self.batch.records, self.batch.constants
-        _play(*records, *constants, self.actions[:steps], obs.view(np.int32), *out, begin, end)
-
-    def rate(self) -> float:
-        """Steps per second over all threads."""
-        threads = [threading.Thread(target=self._run, args=(*part, self.steps)) for part in self.slices[1:]]
-        begin = time.perf_counter()
-        for thread in threads:
-            thread.start()
-        self._run(*self.slices[0], self.steps)
-        for thread in threads:
-            thread.join()
-        return self.n * self.steps / (time.perf_counter() - begin)
-
-
 @dataclass(frozen=True)
 class KernelBench(BenchCommand):
-    """Random actions from a prepared array, 100-step episodes with resets."""
+    """The world's speed, memory and start."""
 
-    rounds: int = 7
-    """Rounds of each case."""
-    n_envs: int = 1024
-    """Worlds of a batch."""
+    rounds: int = 7  # Rounds of each case.
+    n_envs: int = 1024  # Worlds of a batch.
     model: Path | None = None
     """Compare with this slow model: a Python file with `Env(red)`, `reset(seed)`, `step(action)`, where red is the
     reference's class name. Default: the one in tests/oracle of a checkout."""
 
-    name: ClassVar[str] = "kernel"
-    #: Besides, `quick` leaves out the first start, which compiles for a while.
-    quick_settings: ClassVar[dict[str, object]] = {"rounds": 2}
+    name = "kernel"
+    quick_settings: ClassVar = {"rounds": 2}  # and without the first start, which compiles for a while
 
     def check(self) -> None:
-        """Refuse options that cannot be used."""
         super().check()
         if self.model is not None and not self.model.is_file():
             raise InputError(f"--model {self.model}: no such Python file")
 
     def measure(self, notes: Notes) -> None:
-        """Part by part."""
         for group in in_turns([list(self._throughput(notes))], self.rounds, notes):
             for red in ("bline", "meander"):
                 (one,), (two,) = (find(group, case=f"{red}, fast, {k}") for k in ("1 thread", "2 threads"))
-                notes.figures.append(_renamed(two.over(one, 1), f"{red}, 2 threads to 1"))
+                ratios = {f"{red}, 2 threads to 1": two.over(one, 1)}
                 for slow in find(group, case=f"{red}, slow model"):
-                    notes.figures.append(_renamed(one.over(slow, 1), f"{red}, fast to slow model"))
+                    ratios[f"{red}, fast to slow model"] = one.over(slow, 1)
+                notes.figures += [Figure({"case": name}, "times", ratio.rounds) for name, ratio in ratios.items()]
         in_turns([self._environments(), list(self._snapshots())], self.rounds, notes)
-        for chance, size in (("fast", WORLD.itemsize), ("cyborg", WORLD.itemsize + ledger_dtype(HORIZON).itemsize)):
+        for chance, size in WORLD_BYTES.items():
             notes.figures.append(Figure({"case": f"memory of a world, {chance}"}, "bytes", (float(size),)))
         in_turns([[self._scaling(n)] for n in (1_000, 10_000, 100_000, 1_000_000)[: 3 if self.quick else 4]], 3, notes)
         in_turns([[_case("start with compiled code cached", "seconds", _start_seconds)]], 1 if self.quick else 3, notes)
         if not self.quick:
-            in_turns([[_case("first start, compiling", "seconds", _first_start_seconds)]], 1, notes)
+            with tempfile.TemporaryDirectory() as empty:
+                start = partial(_start_seconds, NUMBA_CACHE_DIR=empty)
+                in_turns([[_case("first start, compiling", "seconds", start)]], 1, notes)
 
     def _throughput(self, notes: Notes) -> Iterator[Case]:
         steps = 100 if self.quick else 1000
@@ -115,7 +86,7 @@ class KernelBench(BenchCommand):
             for chance, threads, length in (("fast", 1, steps), ("fast", 2, steps), ("cyborg", 1, steps // 5)):
                 config = WorldConfig(red, HORIZON, chance=chance)
                 name = f"{red}, {chance}, {threads} thread{'s' * (threads > 1)}"
-                yield _case(name, "million steps/s", Runner(config, self.n_envs, threads, length).rate, 1e-6)
+                yield _case(name, "million steps/s", batch_rate(config, self.n_envs, threads, length), 1e-6)
             model = slow_model(red, self.model)
             if model is not None:
                 yield _case(f"{red}, slow model", "million steps/s", model, 1e-6)
@@ -127,38 +98,53 @@ class KernelBench(BenchCommand):
         envs: Any = stockade.make_vec(self.n_envs, threads=1)
         envs.reset(seed=0)
         actions, episodes = envs.action_space.sample(), 5 if self.quick else 100
-
-        def truth() -> float:
-            return 100 * _microseconds(lambda: envs.true_state().red_access) / _microseconds(lambda: envs.step(actions))
-
+        step = partial(_microseconds, lambda: envs.step(actions))
+        truth = partial(_microseconds, lambda: envs.true_state().red_access)
         return [
             _case("one environment (Gymnasium Env)", "thousand steps/s", partial(_env_rate, True, episodes), 1e-3),
             _case("one environment, info=False", "thousand steps/s", partial(_env_rate, False, episodes), 1e-3),
-            _case(f"vector environment, n={self.n_envs}", "million steps/s",
-                  lambda: self.n_envs / _microseconds(lambda: envs.step(actions))),
-            _case("true_state() each step adds", "%", truth),
-        ]  # fmt: skip
+            _case(f"vector environment, n={self.n_envs}", "million steps/s", lambda: self.n_envs / step()),
+            _case("true_state() each step adds", "%", lambda: 100 * truth() / step()),
+        ]
 
     def _snapshots(self) -> Iterator[Case]:
         for chance in ("fast", "cyborg"):
             envs: Any = stockade.make_vec(16, chance=chance)
             envs.reset(seed=0)
-            take = partial(envs.snapshot, 3)
-            put = partial(envs.restore, envs.snapshot(3), 3)
-            yield _case(f"snapshot of one world, {chance}", "microseconds", partial(_microseconds, take))
-            yield _case(f"restore of one world, {chance}", "microseconds", partial(_microseconds, put))
+            calls = {"snapshot": partial(envs.snapshot, 3), "restore": partial(envs.restore, envs.snapshot(3), 3)}
+            for name, call in calls.items():
+                yield _case(f"{name} of one world, {chance}", "microseconds", partial(_microseconds, call))
 
     def _scaling(self, n: int) -> Case:
-        runner = Runner(WorldConfig("bline", HORIZON), n, 1, max(5, 1_000_000 // n))
-        return _case(f"a step of a world, n={n:,}", "nanoseconds", lambda: 1e9 / runner.rate())
+        rate = batch_rate(WorldConfig("bline", HORIZON), n, 1, max(5, 1_000_000 // n))
+        return _case(f"a step of a world, n={n:,}", "nanoseconds", lambda: 1e9 / rate())
 
 
 def _case(name: str, unit: str, call: Callable[[], float], factor: float = 1.0) -> Case:
     return Case({"case": name}, lambda: [Sample(unit, factor * call())])
 
 
-def _renamed(ratio: Figure, name: str) -> Figure:
-    return Figure({"case": name}, ratio.unit, ratio.rounds)
+def batch_rate(config: WorldConfig, n: int, threads: int, steps: int) -> Callable[[], float]:
+    """A call that plays so many steps of `n` worlds, with resets, and gives steps per second over all threads."""
+    actions = np.random.default_rng(0).integers(0, N_ACTIONS, (steps, n))
+    batch = Batch(config, n, threads=1)
+    obs, rewards, over = np.zeros((n, OBS_SIZE), np.uint8), np.zeros(n), np.zeros(n, np.bool_)
+    batch.reset(obs, read_seeds(0, n))
+
+    def play(part: int, parts: int, steps: int = steps) -> None:
+        records, words = (*batch.records, *batch.constants), obs.view(np.int32)
+        _play(*records, actions[:steps], words, rewards, over, n * part // parts, n * (part + 1) // parts)
+
+    def rate() -> float:
+        begin = time.perf_counter()
+        with ThreadPoolExecutor(threads) as pool:
+            others = pool.map(play, range(1, threads), [threads] * threads)
+            play(0, threads)
+            list(others)
+        return n * steps / (time.perf_counter() - begin)
+
+    play(0, 1, steps=1)  # nothing is compiled while the clock runs
+    return rate
 
 
 @numba.njit(nogil=True)
@@ -208,8 +194,3 @@ def _microseconds(call: Callable[[], Any], times: int = 2000) -> float:
 def _start_seconds(**environment: str) -> float:
     command, variables = [sys.executable, "-c", _START], {**os.environ, **environment}
     return float(subprocess.run(command, env=variables, capture_output=True, text=True, check=True).stdout)
-
-
-def _first_start_seconds() -> float:
-    with tempfile.TemporaryDirectory() as empty:
-        return _start_seconds(NUMBA_CACHE_DIR=empty)

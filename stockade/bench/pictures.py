@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from stockade.bench.result import Figure, find
-from stockade.bench.tables import Results, figures, in_order
-from stockade.errors import InputError
+from stockade.bench.result import Figure, Results, figures, find, in_order, name_of
 from stockade.files import write_durably
 
 COLOURS = {"native": "#1f5fa8", "serial": "#6b7480", "pipes": "#c0392b", "shared_memory": "#d9730d",
@@ -24,10 +23,8 @@ _OTHERS = ("#8c9bab", "#b08968", "#9bb8a3", "#b59cc4", "#c9a0a0", "#7f8f8f", "#a
 _WORLDS = {"synthetic": "an environment that costs what the reference does", "built-in": "the built-in world"}
 _PARTS = {"environment": "#1f5fa8", "true states": "#d9730d", "messages": "#c0392b",
           "waiting for the slowest": "#b8bec6", "process management": "#7d3c98"}  # fmt: skip
-_FEW = 8
-"""Environments of the panel of crossings: with more of them all backends pass `serial` at the cheapest steps."""
-_LEAST_POINTS = 0.01
-"""What the logarithmic axes of the search's quality end at: a policy may have no regret at all."""
+_FEW = 8  # Environments of the panel of crossings: with more of them all backends pass `serial` at the cheapest steps
+_LEAST_POINTS = 0.01  # What the logarithmic axes of the search's quality end at: a policy may have no regret at all
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ class Panel:
         lines: dict[str, list[Figure]] = {}
         for figure in self.found:
             tags = {tag: figure.tags[tag] for tag in self.series if tag in figure.tags}
-            lines.setdefault(Figure(tags, "", ()).name, []).append(figure)
+            lines.setdefault(name_of(tags), []).append(figure)
         drawn: list[str] = []
         others = iter(_OTHERS)
         for name, members in lines.items():
@@ -84,20 +81,20 @@ class Panel:
 
 def throughput(results: Results) -> Any:
     """Steps per second over the number of environments: one panel for each mode and world."""
-    found = find(figures(results, "throughput"), "steps/s", world=tuple(_WORLDS))
-    modes, worlds = (in_order(f.tags[tag] for f in found) for tag in ("mode", "world"))
-    panels = [Panel(f"{_WORLDS[str(w)]}: {m}", find(found, mode=m, world=w), "n_envs", "environments", "steps/s",
-                    log_y=w == "built-in") for m in modes for w in worlds]  # fmt: skip
-    return _panels("Throughput by backend and number of environments", panels)
+    found = figures(results, "throughput", "steps/s", world=tuple(_WORLDS))
+    places = product(*(in_order(f.tags[tag] for f in found) for tag in ("mode", "world")))
+    return _panels("Throughput by backend and number of environments", [
+        Panel(f"{_WORLDS[str(w)]}: {m}", find(found, mode=m, world=w), "n_envs", "environments", "steps/s",
+              log_y=w == "built-in") for m, w in places])  # fmt: skip
 
 
 def stragglers(results: Results) -> Any:
     """What is left of the cores when step times vary, beside what theory allows, and what `async` gains."""
-    found, x = figures(results, "stragglers"), "spread of the step times: sigma of their logarithm"
-    shares, gains = find(found, "of the cores"), find(found, "times")
-    panels = [Panel("share of the cores that steps", shares, "sigma", x, "of the cores", ("kind", "backend")),
-              Panel("speed beside shared_memory", gains, "sigma", x, "times")]  # fmt: skip
-    return _panels("Stragglers: steps whose cost varies (lognormal, the same mean)", panels)
+    x = "spread of the step times: sigma of their logarithm"
+    shares, gains = (figures(results, "stragglers", unit) for unit in ("of the cores", "times"))
+    return _panels("Stragglers: steps whose cost varies (lognormal, the same mean)", [
+        Panel("share of the cores that steps", shares, "sigma", x, "of the cores", ("kind", "backend")),
+        Panel("speed beside shared_memory", gains, "sigma", x, "times")])  # fmt: skip
 
 
 def scaling(results: Results) -> Any:
@@ -106,29 +103,38 @@ def scaling(results: Results) -> Any:
     few = min((int(f.tags["n_envs"]) for f in find(found, part="takeover")), key=lambda n: abs(n - _FEW), default=0)
     native, workers = find(found, "steps/s", part="native"), find(found, "of the cores", part="workers")
     slow, takeover = find(found, "steps/s", part="n_envs", world="synthetic"), find(found, "times", n_envs=few)
-    panels = [
+    return _panels("Scaling", [
         Panel("native worlds", native, "n_envs", "worlds", "steps/s", ("backend", "threads")),
         Panel("more environments as slow as the reference", slow, "n_envs", "environments", "steps/s"),
         Panel("more workers", workers, "workers", "workers", "of the cores", ("backend", "step_us")),
         Panel(f"longer steps, {few} environments", takeover, "step_us", "microseconds per step", "times serial"),
-    ]
-    return _panels("Scaling", panels)
+    ])  # fmt: skip
 
 
 def memory(results: Results) -> Any:
     """What the environments add to the memory of all processes, over their number."""
-    found = [f for f in find(figures(results, "memory"), "MiB", part="all") if f.value > 0]
+    found = [f for f in figures(results, "memory", "MiB", part="all") if f.value > 0]
     panel = Panel("proportional set size: shared pages count once", found, "n_envs", "environments", "MiB", log_y=True)
     return _panels("Memory that environments add, all processes together", [panel])
 
 
+def search_quality(results: Results) -> Any:
+    """Regret and error of searches over their budgets, one line per method: two panels for each attacker."""
+    found = [f.turned_into("points", lambda value: max(value, _LEAST_POINTS))
+             for f in figures(results, "search-quality", "points")]  # fmt: skip
+    labels = {"regret": "regret of the delivered policy", "RMSE": "error of the reported values (RMSE)"}
+    return _panels("Searches against the brute-force truth, one point per seed", [
+        Panel(f"{red}: {label}", find(found, red=red, part=part), "budget", "training episodes",
+              f"points ({_LEAST_POINTS} or less at the bottom)", ("method",), log_y=True, points=True)
+        for red, (part, label) in product(in_order(f.tags["red"] for f in found), labels.items())])  # fmt: skip
+
+
 def bottleneck(results: Results) -> Any:
     """Where the time of a step goes: one bar for each backend and mode, summing to 100%."""
-    found = find(figures(results, "bottleneck"), "% of the time")
-    bars: dict[str, list[str]] = {}
-    for f in found:
-        names = bars.setdefault(str(f.tags["world"]), [])
-        names += [_bar(f)] if _bar(f) not in names else []
+    bars: dict[str, dict[str, dict[str, float]]] = {}
+    for f in figures(results, "bottleneck", "% of the time"):
+        bar = bars.setdefault(f.tags["world"], {}).setdefault(f"{f.tags['backend']}, {f.tags['mode']}", {})
+        bar[f.tags["part"]] = f.value
     if not bars:
         return None
     counts = [len(names) for names in bars.values()]
@@ -137,8 +143,7 @@ def bottleneck(results: Results) -> Any:
     for axes, (world, names) in zip(panels, bars.items(), strict=True):
         left = [0.0] * len(names)
         for part, shade in _PARTS.items():
-            shares = {_bar(f): f.value for f in find(found, world=world, part=part)}
-            widths = [shares.get(name, 0.0) for name in names]
+            widths = [shares.get(part, 0.0) for shares in names.values()]
             axes.barh(range(len(names)), widths, left=left, color=shade, height=0.75, label=part)
             left = [a + b for a, b in zip(left, widths, strict=True)]
         plain(axes, _WORLDS.get(world, world), "% of the time", "")
@@ -150,17 +155,6 @@ def bottleneck(results: Results) -> Any:
     return picture
 
 
-def search_quality(results: Results) -> Any:
-    """Regret and error of searches over their budgets, one line per method: two panels for each attacker."""
-    found = find(figures(results, "search-quality"), "points")
-    found = [replace(f, rounds=tuple(max(value, _LEAST_POINTS) for value in f.rounds)) for f in found]
-    labels = {"regret": "regret of the delivered policy", "RMSE": "error of the reported values (RMSE)"}
-    panels = [Panel(f"{red}: {label}", find(found, red=red, part=part), "budget", "training episodes",
-                    f"points ({_LEAST_POINTS} or less at the bottom)", ("method",), log_y=True, points=True)
-              for red in in_order(f.tags["red"] for f in found) for part, label in labels.items()]  # fmt: skip
-    return _panels("Searches against the brute-force truth, one point per seed", panels)
-
-
 PICTURES: dict[str, Callable[[Results], Any]] = {
     **{f"bench-{draw.__name__}": draw for draw in (throughput, bottleneck, stragglers, scaling, memory)},
     "search-quality": search_quality,
@@ -169,14 +163,6 @@ PICTURES: dict[str, Callable[[Results], Any]] = {
 
 
 # ------------------------------------------------------------------------------------------------------ shared by all
-def require_matplotlib() -> None:
-    """Refuse at once where nothing can be drawn."""
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise InputError(f"pictures need {error.name}, which is missing: pip install 'stockade[plots]'") from error
-
-
 def save(picture: Any, path: Path) -> None:
     """Write the SVG file."""
     import matplotlib
@@ -230,7 +216,3 @@ def _panels(title: str, panels: Sequence[Panel]) -> Any:
         axes.set_visible(False)
     legend_below(picture, places)
     return picture
-
-
-def _bar(figure: Figure) -> str:
-    return f"{figure.tags['backend']}, {figure.tags['mode']}"

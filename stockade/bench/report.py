@@ -5,41 +5,42 @@ The same results give the same bytes, so that a test can tell whether anybody ty
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import tyro
 
-from stockade.bench.pictures import PICTURES, require_matplotlib, save
-from stockade.bench.result import RESULTS, read_results
-from stockade.bench.tables import TABLES
+from stockade.bench.pictures import PICTURES, save
+from stockade.bench.result import RESULTS, Figure, Results, Tag, Tags, figures, flat_table, in_order, read_results
 from stockade.errors import InputError
 from stockade.files import write_durably
+from stockade.text import Table
 
 PAGES = (Path("README.md"), Path("docs/benchmarks.md"), Path("docs/first-version.md"), Path("docs/search.md"))
+FIRST_VERSION = RESULTS.parent / "first_version.json"
 
 
 @dataclass(frozen=True)
 class Report:
-    """Fill the tables of pages, and draw the pictures, from results."""
+    """Fill the tables of pages and draw the pictures, from results."""
 
-    results: tyro.conf.Positional[Path] = RESULTS
-    """Folder of results, as `stockade bench all` writes them."""
+    results: tyro.conf.Positional[Path] = RESULTS  # Folder of results, as `stockade bench all` writes them.
     pages: tuple[Path, ...] = PAGES
     """Markdown files. What is between the lines `<!-- bench:NAME:begin -->` and `<!-- bench:NAME:end -->` becomes the
     table NAME; all else stays."""
-    images: Path = Path("docs/images")
-    """Folder for the pictures."""
+    images: Path = Path("docs/images")  # Folder for the pictures.
 
     def run(self) -> int:
         """Draw and write; whatever cannot be done is found out before."""
         if not self.results.is_dir():
             raise InputError(f"{self.results} is no folder of results: make one with `stockade bench all`")
         results = read_results(self.results)
-        require_matplotlib()
         blocks = {name: partial(table, results) for name, table in TABLES.items()}
         texts = {page: fill(page, "bench", blocks) for page in self.pages}
         pictures = {name: picture for name, draw in PICTURES.items() if (picture := draw(results)) is not None}
@@ -59,8 +60,7 @@ class Report:
 def fill(page: Path, prefix: str, blocks: Mapping[str, Callable[[], str]]) -> str:
     """The text of a page with every block between `<!-- PREFIX:NAME:begin -->` and `...:end -->` made anew.
 
-    Raises:
-        InputError: the page cannot be read, a name is unknown, or a marker has no partner.
+    InputError if the page cannot be read, a name is unknown, or a marker has no partner.
     """
     try:
         text = page.read_text()
@@ -69,9 +69,8 @@ def fill(page: Path, prefix: str, blocks: Mapping[str, Callable[[], str]]) -> st
     begin = rf"<!-- {prefix}:([\w-]+):begin -->\n"
     whole = re.compile(begin + rf".*?<!-- {prefix}:\1:end -->", re.DOTALL)
     if not len(whole.findall(text)) == len(re.findall(begin, text)) == len(re.findall(f"<!-- {prefix}:.*?:end", text)):
-        raise InputError(
-            f"{page}: every `<!-- {prefix}:NAME:begin -->` needs its `<!-- {prefix}:NAME:end -->` below it"
-        )
+        markers = " needs its ".join(f"`<!-- {prefix}:NAME:{end} -->`" for end in ("begin", "end"))
+        raise InputError(f"{page}: every {markers} below it")
 
     def block(match: re.Match[str]) -> str:
         name = match[1]
@@ -80,3 +79,122 @@ def fill(page: Path, prefix: str, blocks: Mapping[str, Callable[[], str]]) -> st
         return f"<!-- {prefix}:{name}:begin -->\n{blocks[name]()}\n<!-- {prefix}:{name}:end -->"
 
     return whole.sub(block, text)
+
+
+# -------------------------------------------------------------------------------------------------------------- tables
+def _texts(found: Iterable[Figure], row: Callable[[Tags], Any], column: Callable[[Tags], Any]) -> dict[Any, Any]:
+    """Medians with ranges, by row and column."""
+    cells: dict[Any, dict[Any, str]] = {}
+    for figure in found:
+        cells.setdefault(row(figure.tags), {})[column(figure.tags)] = figure.text
+    return cells
+
+
+def _word(tag: Tag) -> str:
+    return f"{tag:,}" if isinstance(tag, int) else str(tag)
+
+
+def _not_measured(bench: str) -> str:
+    return f"Not measured: run `stockade bench {bench} --json {RESULTS / bench}.json`."
+
+
+def grid(bench: str, unit: str, *rows: str, by: str = "n_envs", head: str = "{} environments", **tags: Any) -> Any:
+    """A table of some figures of a bench: one row for each value of the tags `rows`, one column for each of `by`."""
+
+    def table(results: Results) -> str:
+        found = figures(results, bench, unit, **tags)
+        if not found:
+            return _not_measured(bench)
+        cells = _texts(found, lambda t: ", ".join(_word(t[name]) for name in rows if name in t), lambda t: t[by])
+        columns = in_order(figure.tags[by] for figure in found)
+        lines = [[row, *(values.get(column, "") for column in columns)] for row, values in cells.items()]
+        heads = [unit, *(head.format(_word(column)) for column in columns)]
+        return Table(heads, lines, align="l" + "r" * len(columns)).markdown()
+
+    return table
+
+
+def _flat(bench: str, results: Results) -> str:
+    found = figures(results, bench)
+    return flat_table(found, "").markdown() if found else _not_measured(bench)
+
+
+def _runs(results: Results) -> str:
+    """How each bench was run, and on what."""
+    machines = {f"{r.stamp['cores']} cores of {r.stamp['cpu']}, {r.stamp.get('cache')} last cache, "
+                f"{r.stamp['memory_gib']} GiB, Python {r.stamp['python']}" for r in results.values()}  # fmt: skip
+    packages = {f"{name} {version}" for r in results.values() for name, version in r.stamp["packages"].items()}
+    rows = [[f"`{r.command}`", f"{r.seconds:.0f}", str(r.stamp["date"])[:10], str(r.stamp["commit"]),
+             f"{r.stamp['load']:.2f}"] for r in results.values()]  # fmt: skip
+    table = Table(["command", "seconds", "date", "commit", "load before"], rows, align="lrllr").markdown()
+    return f"Machine: {'; '.join(sorted(machines))}; {', '.join(sorted(packages))}.\n\n{table}"
+
+
+def _readme(results: Results) -> str:
+    """200 environments of every backend and library: the built-in world and one at the reference's cost."""
+    columns = {
+        "built-in world": ("built-in", "steps only"),
+        "with true states before and after": ("built-in", "twice a step"),
+        "at the reference's cost": ("synthetic", "steps only"),
+        "with true states too": ("synthetic", "twice a step"),
+    }
+    found = figures(results, "throughput", "steps/s", n_envs=200, world=("built-in", "synthetic"))
+    cells = _texts(found, lambda t: t["backend"], lambda t: (t["world"], t["mode"]))
+    rows = [[f"`{backend}`", *(texts.get(place, "") for place in columns.values())]
+            for backend, texts in cells.items() if backend != "ray"]  # fmt: skip
+    return Table(["steps/s, 200 environments", *columns], rows, align="lrrrr").markdown()
+
+
+def _first_version(results: Results) -> str:
+    """What the notes of the first version claim, what it did when measured here, and the figures that answer it now."""
+    rows = []
+    for claim in json.loads(FIRST_VERSION.read_text()):
+        now = []
+        for ask in claim["now"]:
+            found = figures(results, ask["bench"], ask["unit"], **ask["tags"])
+            space = "" if ask["unit"].startswith("%") else " "
+            now.append(f"{ask['label']}{found[0].text}{space}{ask['unit']}" if found else "not measured")
+        rows.append([claim["claim"], claim["notes"], claim["measured"], "; ".join(now)])
+    heads = ["claim", "notes of the first version", "first version, measured", "now"]
+    return Table(heads, rows, align="llll").markdown()
+
+
+def _search_quality(results: Results) -> str:
+    """The picture, and one row for each attacker, budget and method: medians over the seeds with their ranges."""
+    found = sorted(figures(results, "search-quality"), key=lambda f: (f.tags["red"], f.tags["budget"]))
+    if not found:
+        return _not_measured("search-quality")
+    cells = _texts(found, lambda t: (t["red"], t["budget"], t["method"]), lambda t: t["part"])
+    columns = {"regret": "regret", "RMSE": "RMSE of its values", "reported": "orders reported", "time": "seconds"}
+    rows = [[*map(_word, row), *(texts.get(part, "") for part in columns)] for row, texts in cells.items()]
+    table = Table(["attacker", "episodes", "method", *columns.values()], rows, align="lrlrrrr").markdown()
+    return f"![Regret and error of searches over training episodes](images/search-quality.svg)\n\n{table}"
+
+
+_TRUTH = {"": "steps only", "-truth": "twice a step"}
+_WORKERS = {"by": "workers", "head": "{} workers"}
+TABLES: dict[str, Callable[[Results], str]] = {
+    "runs": _runs,
+    "readme": _readme,
+    "first-version": _first_version,
+    **{f"throughput-{world}{end}": grid("throughput", "steps/s", "backend", world=world, mode=mode, to=None)
+       for world, (end, mode) in product(("built-in", "synthetic"), _TRUTH.items())},
+    "throughput-others": grid("throughput", "steps/s", "world", "mode", "backend",
+                              world=("CybORG", "MiniCAGE", "CartPole")),
+    "scaling-native": grid("scaling", "steps/s", "threads", head="{} worlds", part="native"),
+    "scaling-workers": grid("scaling", "of the cores", "backend", "step_us", **_WORKERS, part="workers"),
+    "scaling-crossing": grid("scaling", "microseconds", "backend", part="crossing"),
+    **{f"bottleneck-{w}": grid("bottleneck", "% of the time", "backend", by="part", head="{}", world=w, mode=mode)
+       for w, mode in (("synthetic", "twice a step"), ("built-in", "steps only"))},
+    "stragglers": grid("stragglers", "of the cores", "kind", "backend", by="sigma", head="sigma {}"),
+    "true-state": grid("true-state", "%", "world", "mode", by="backend", head="{}"),
+    "memory": grid("memory", "MiB", "backend", part="all"),
+    "startup": grid("startup", "s", "backend", "start_method", "part", **_WORKERS),
+    "train": grid("train", "episodes/s", "case"),
+    "train-phases": grid("train", "%", "part", case="2 threads"),
+    "vector-overhead": grid("vector", "steps/s", "backend", part="overhead"),
+    "vector-efficiency": grid("vector", "of the cores", "backend", by="step_us", head="{} us", part="efficiency"),
+    "search-quality": _search_quality,
+    **{bench: partial(_flat, bench) for bench in ("kernel", "learn", "search")},
+}  # fmt: skip
+"""By name of the block between `<!-- bench:NAME:begin -->` and `<!-- bench:NAME:end -->`."""

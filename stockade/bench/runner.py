@@ -11,18 +11,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
 
 from tqdm import tqdm
 
 from stockade.bench.command import Notes
-from stockade.bench.result import Figure, Tags
+from stockade.bench.result import Figure, Tags, name_of
 
-Turn = Callable[[], int]
-"""One call: some environment steps; returns how many."""
-Opening = Callable[[], AbstractContextManager[Turn]]
-"""Opens one way to run environments."""
+Turn = Callable[[], int]  # One call: some environment steps; returns how many
+Opening = Callable[[], AbstractContextManager[Turn]]  # Opens one way to run environments
 
 
 class UnavailableError(Exception):
@@ -39,13 +36,9 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Case:
-    """Something to measure.
+    """Something to measure: `round` measures once; `why_not` says why it cannot be measured, empty if it can.
 
-    Attributes:
-        tags: of its figures.
-        round: measures once.
-        why_not: why it cannot be measured; empty if it can.
-        foreign: of another library, whose faults are noted and do not stop the bench.
+    Faults of another library's (`foreign`) case are noted and do not stop the bench.
     """
 
     tags: Tags
@@ -53,16 +46,11 @@ class Case:
     why_not: str = ""
     foreign: bool = field(default=False, kw_only=True)
 
-    @property
-    def name(self) -> str:
-        """For people."""
-        return Figure(self.tags, "", ()).name
-
 
 def in_turns(groups: Sequence[Sequence[Case]], rounds: int, notes: Notes) -> list[list[Figure]]:
     """Figures of every case, group by group, noted and returned; cases that cannot be run are noted and left out."""
     for case in (case for group in groups for case in group if case.why_not):
-        notes.skip(case.name, case.why_not)
+        notes.skip(name_of(case.tags), case.why_not)
     chosen = [[case for case in group if not case.why_not] for group in groups]
     total, measured = rounds * sum(map(len, chosen)), []
     with tqdm(total=total, desc=f"bench {notes.label}", unit="case", disable=None) as progress:
@@ -70,36 +58,18 @@ def in_turns(groups: Sequence[Sequence[Case]], rounds: int, notes: Notes) -> lis
             found: dict[int, list[list[Sample]]] = {place: [] for place in range(len(group))}
             for _ in range(rounds):
                 for place in tuple(found):
-                    progress.set_postfix_str(group[place].name[:40])
+                    progress.set_postfix_str(name_of(group[place].tags)[:40])
                     why = _measure(group[place], found[place])
                     if why:
                         del found[place]
-                        notes.skip(group[place].name, why)
+                        notes.skip(name_of(group[place].tags), why)
                     progress.update()
-            measured.append([one for place, samples in found.items() for one in _figures(group[place], samples)])
+            measured.append([
+                Figure({**group[place].tags, **same[0].tags}, same[0].unit, tuple(float(s.value) for s in same))
+                for place, samples in found.items() for same in zip(*samples, strict=True)
+            ])  # fmt: skip
             notes.figures += measured[-1]
     return measured
-
-
-def rate_case(tags: Tags, opening: Opening, seconds: float, least: int = 1, why_not: str = "",
-              foreign: bool = False) -> Case:  # fmt: skip
-    """Steps per second of one way to run environments, over rounds of so many seconds and at least so many steps."""
-    return Case(tags, partial(_rate_round, opening, seconds, least), why_not, foreign=foreign)
-
-
-def rate(turn: Turn, seconds: float, least: int = 1) -> float:
-    """Steps per second, after one turn more."""
-    turn()
-    begin = time.perf_counter()
-    steps = 0
-    while steps < least or time.perf_counter() - begin < seconds:
-        steps += turn()
-    return steps / (time.perf_counter() - begin)
-
-
-def _rate_round(opening: Opening, seconds: float, least: int) -> list[Sample]:
-    with opening() as turn, frozen_heap():
-        return [Sample("steps/s", rate(turn, seconds, least))]
 
 
 def _measure(case: Case, found: list[list[Sample]]) -> str:
@@ -115,9 +85,25 @@ def _measure(case: Case, found: list[list[Sample]]) -> str:
     return ""
 
 
-def _figures(case: Case, rounds: list[list[Sample]]) -> Iterator[Figure]:
-    for samples in zip(*rounds, strict=True):
-        yield Figure({**case.tags, **samples[0].tags}, samples[0].unit, tuple(float(s.value) for s in samples))
+def rate_case(tags: Tags, opening: Opening, seconds: float, least: int = 1, why_not: str = "",
+              foreign: bool = False) -> Case:  # fmt: skip
+    """Steps per second of one way to run environments, over rounds of so many seconds and at least so many steps."""
+
+    def round_() -> list[Sample]:
+        with opening() as turn, frozen_heap():
+            return [Sample("steps/s", rate(turn, seconds, least))]
+
+    return Case(tags, round_, why_not, foreign=foreign)
+
+
+def rate(turn: Turn, seconds: float, least: int = 1) -> float:
+    """Steps per second, after one turn more."""
+    turn()
+    begin = time.perf_counter()
+    steps = 0
+    while steps < least or time.perf_counter() - begin < seconds:
+        steps += turn()
+    return steps / (time.perf_counter() - begin)
 
 
 @contextmanager

@@ -30,23 +30,17 @@ from stockade.workflow.config import RewardFlags, SearchConfig
 
 @dataclass(frozen=True)
 class SearchParallelBench(BenchCommand):
-    """Searches on Ray, one core each: --parallel 2 against --parallel 1 held to one core; without Ray's start."""
+    """Workflows per minute on Ray, two at a time to one, a core each; without Ray's start."""
 
-    parallel: int = 2
-    """Workflows at once, and cores, of the case that is compared with one at a time."""
-    workflows: int = 6
-    """Trainings of a search; best a multiple of --parallel, or cores are idle at the end."""
-    episodes: int = 3000
-    """Of each training."""
-    n_envs: int = 200
-    """Environments of each training."""
-    max_steps: int = 100
-    """Steps of an episode."""
+    parallel: int = 2  # Workflows at once, and cores, of the case that is compared with one at a time.
+    workflows: int = 6  # Trainings of a search; best a multiple of --parallel, or cores are idle at the end.
+    episodes: int = 3000  # Of each training.
+    n_envs: int = 200  # Environments of each training.
+    max_steps: int = 100  # Steps of an episode.
 
-    name: ClassVar[str] = "search"
-    quick_settings: ClassVar[dict[str, object]] = {"rounds": 1, "workflows": 2, "episodes": 400}
-
-    least: ClassVar[dict[str, float]] = {"parallel": 2}
+    name = "search"
+    quick_settings: ClassVar = {"rounds": 1, "workflows": 2, "episodes": 400}
+    least: ClassVar = {"parallel": 2}
 
     def check(self) -> None:
         """Refuse what cannot be measured: options, too few cores, no Ray."""
@@ -55,13 +49,11 @@ class SearchParallelBench(BenchCommand):
             raise InputError(f"--workflows must be at least --parallel {self.parallel}, and --episodes at least "
                              f"--n-envs {self.n_envs}")  # fmt: skip
         load_ray()
-        if available_cores() < self.parallel:
-            raise InputError(
-                f"--parallel {self.parallel} needs as many cores; this process may use {available_cores()}"
-            )
+        cores = available_cores()
+        if cores < self.parallel:
+            raise InputError(f"--parallel {self.parallel} needs as many cores; this process may use {cores}")
 
     def measure(self, notes: Notes) -> None:
-        """Both cases in turns."""
         found: list[dict[int, Any]] = []
         cases = [Case({"parallel": k}, partial(self._round, k, found)) for k in (1, self.parallel)]
         for one, several in in_turns([cases], self.rounds, notes):
@@ -70,35 +62,29 @@ class SearchParallelBench(BenchCommand):
             raise RuntimeError("the searches found different values, so their times cannot be compared")
 
     def _round(self, parallel: int, found: list[dict[int, Any]]) -> list[Sample]:
-        seconds, results = self._timed_search(parallel)
-        found.append(results)
-        return [Sample("workflows/min", 60 * self.workflows / seconds)]
-
-    def _timed_search(self, parallel: int) -> tuple[float, dict[int, Any]]:
-        """Seconds of a search, and the values that it found by number of the training."""
+        """One timed search; the values that it found, by number of the training, are added to `found`."""
         with _ray_held_to(parallel), tempfile.TemporaryDirectory() as folder:
             self._search(Path(folder), "first", parallel, parallel, self.n_envs)
             begin = time.perf_counter()
             summary = self._search(Path(folder), "timed", parallel, self.workflows, self.episodes)
             seconds = time.perf_counter() - begin
-        return seconds, {one["number"]: (one["order"], one["value"]) for one in summary["trainings"]}
+        found.append({one["number"]: (one["order"], one["value"]) for one in summary["trainings"]})
+        return [Sample("workflows/min", 60 * self.workflows / seconds)]
 
     def _search(self, runs: Path, name: str, parallel: int, workflows: int, episodes: int) -> dict[str, Any]:
-        config = SearchConfig(
+        return quiet_search(SearchConfig(
             engine="ray", parallel=parallel, n_workflows=workflows, n_envs=self.n_envs, horizon=self.max_steps,
             total_episodes=workflows * episodes, max_episodes=episodes, search="round-robin",
             constraint="reward",  # a fixed number of episodes each: all searches do the same work, whatever they find
             first_version=RewardFlags(min_episodes=0, fixed_episodes=True), classes=False, name=name, runs=runs,
-            plots=False)  # fmt: skip
-        return quiet_search(config)
+            plots=False))  # fmt: skip
 
 
 def quiet_search(config: SearchConfig) -> dict[str, Any]:
     """Search without the output of a search; its summary. A signal that stops it ends the bench."""
     from stockade.workflow.search import search
 
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         result = search(config)
     if result.stopped is not None:
         print("the search was stopped", file=sys.stderr)
@@ -113,11 +99,8 @@ def _ray_held_to(cores: int) -> Iterator[None]:
     if allowed is not None:
         os.sched_setaffinity(0, sorted(allowed)[:cores])  # processes that are started from here inherit it
     try:
-        connection = Connection(RayConfig(workers=cores, address="local"), cores)
-        try:
+        with contextlib.closing(Connection(RayConfig(workers=cores, address="local"), cores)):
             yield
-        finally:
-            connection.close()
     finally:
         if allowed is not None:
             os.sched_setaffinity(0, allowed)

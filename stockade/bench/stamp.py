@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import importlib.metadata
 import os
@@ -19,6 +20,10 @@ _PACKAGES = ("stockade", "numpy", "numba", "gymnasium", "torch", "stable-baselin
 
 def machine_stamp() -> dict[str, Any]:
     """Facts to print beside figures. The load tells whether the machine was busy with something else."""
+    packages = {}
+    for name in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            packages[name] = importlib.metadata.version(name)
     return {
         "cpu": _cpu_name(),
         "cores": available_cores(),
@@ -26,17 +31,11 @@ def machine_stamp() -> dict[str, Any]:
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
         "system": platform.platform(),
         "python": platform.python_version(),
-        "packages": {name: version for name in _PACKAGES if (version := _version(name))},
+        "packages": packages,
         "commit": _commit(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "load": round(os.getloadavg()[0], 2),
     }
-
-
-def describe(stamp: dict[str, Any]) -> str:
-    """One line of it."""
-    versions = ", ".join(f"{name} {version}" for name, version in stamp["packages"].items())
-    return f"{stamp['cores']} cores of {stamp['cpu']}, Python {stamp['python']}, {versions}; load {stamp['load']}"
 
 
 def _cpu_name() -> str:
@@ -51,13 +50,6 @@ def _last_cache() -> str | None:
         caches = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")
         return max(((c / "level").read_text(), (c / "size").read_text().strip()) for c in caches)[1]
     except (OSError, ValueError):
-        return None
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
         return None
 
 

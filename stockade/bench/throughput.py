@@ -1,160 +1,306 @@
-"""`stockade bench throughput` and `true-state`: steps per second of every backend, beside what people use today.
+"""Steps per second: `stockade bench throughput`, `true-state`, `scaling` and `vector`.
 
 On the built-in world and on a synthetic environment with the reference's costs; steps only, with true states before and
 after each step as the first version did, and with true states that come along with the step.
+
+Efficiency is what was reached of the cores: time inside steps over the time of all cores, which is known because the
+synthetic environment's steps have a known cost; for threads of the native backend, steps/s over threads x those of one.
+Overhead is that of an environment that costs nothing, so that all time is the backend's. Steps burn CPU time, so that
+more processes than cores gain nothing by it, and other programs on the machine lower the figures.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
+import multiprocessing
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from itertools import product
+from typing import Any, ClassVar
 
-from stockade.bench.backends import LOCAL_BACKENDS, MODES, open_turn, ray_kept, why_not
+import numpy as np
+
+import stockade
+from stockade.bench.backends import EACH, LOCAL, MANY_PROCESSES, MODES, OTHERS, PEERS, env_case, interrupts_later
 from stockade.bench.command import BenchCommand, Notes
-from stockade.bench.peers import PEERS, cyborg_factory, open_envpool, open_minicage
-from stockade.bench.result import Tags, find
-from stockade.bench.runner import Case, UnavailableError, in_turns, rate_case
-from stockade.bench.worlds import WORLDS, Factory
+from stockade.bench.result import Figure, Tag, Tags, find
+from stockade.bench.runner import Case, Turn, in_turns, rate_case
+from stockade.bench.worlds import BUILT_IN, REFERENCE_STEP, WORLDS, Factory, FreeEnv, fixed_cost, make_cyborg
+from stockade.cores import available_cores
+from stockade.errors import InputError
 from stockade.vector import BACKENDS
 
-_OTHERS = {"MiniCAGE": ("MiniCAGE", open_minicage), "CartPole": ("EnvPool", open_envpool)}
-"""Simulators of their own, without a choice of backends."""
-_WORLDS = (*WORLDS, "CybORG", *_OTHERS)
-_TRUTH_BACKENDS = ("native", *LOCAL_BACKENDS)
-_CYBORG_LIMIT = 20
+_WORLDS: dict[str, Factory] = {**WORLDS, "CybORG": make_cyborg}
+_CYBORG_LIMIT = 20  # Environments of the reference: it takes a while to build them
+_TRUTH_BACKENDS = ("native", *LOCAL)
+PARTS = ("native", "n_envs", "workers", "takeover")
+OF_THE_CORES = "of the cores"
+_REFERENCE_US = 1e6 * REFERENCE_STEP
+_WORKERS_N = 64
+VECTOR_PARTS = ("overhead", "efficiency")
+_CEILING = "processes without a vector environment"
+_EACH_UP_TO = 64
+#: Who is compared with whom.
+_PAIRS = (
+    ("shared_memory", MANY_PROCESSES),
+    (f"shared_memory{EACH}", MANY_PROCESSES),
+    ("serial", ("Gymnasium SyncVectorEnv", "Stable-Baselines3 DummyVecEnv")),
+)
+
+
+def _tags(world: str, mode: str, backend: str, n: int) -> Tags:
+    return {"world": world, "mode": mode, "backend": backend, "n_envs": n}
 
 
 @dataclass(frozen=True)
 class ThroughputBench(BenchCommand):
-    """Steps per second; each case runs for a moment, with its share of resets."""
+    """Steps per second of every backend and of other libraries."""
 
-    worlds: tuple[str, ...] = _WORLDS
+    worlds: tuple[str, ...] = (*_WORLDS, *OTHERS)
     """Which: built-in, synthetic (the reference's costs); if installed CybORG, MiniCAGE, and CartPole of EnvPool."""
-    modes: tuple[str, ...] = ("steps only", "twice a step", "every step")
-    """When true states are got."""
-    backends: tuple[str, ...] = BACKENDS
-    """Ours."""
-    n_envs: tuple[int, ...] = (20, 50, 100, 200)
-    """Numbers of environments."""
-    native_n_envs: tuple[int, ...] = (1000,)
-    """And of the native backend besides."""
-    peers: bool = True
-    """Measure other libraries too, at the smallest and the largest number of environments."""
-    seconds: float = 0.25
-    """Length of a round."""
+    modes: tuple[str, ...] = ("steps only", "twice a step", "every step")  # When true states are got.
+    backends: tuple[str, ...] = BACKENDS  # Ours.
+    n_envs: tuple[int, ...] = (20, 50, 100, 200)  # Numbers of environments.
+    native_n_envs: tuple[int, ...] = (1000,)  # And of the native backend besides.
+    peers: bool = True  # Measure other libraries too, at the smallest and the largest number of environments.
+    seconds: float = 0.25  # Length of a round.
 
-    name: ClassVar[str] = "throughput"
-    quick_settings: ClassVar[dict[str, object]] = {"rounds": 1, "n_envs": (10,), "seconds": 0.03}
-    choices: ClassVar[dict[str, Sequence[str]]] = {"worlds": _WORLDS, "modes": tuple(MODES), "backends": BACKENDS}
+    name = "throughput"
+    quick_settings: ClassVar = {"rounds": 1, "n_envs": (10,), "seconds": 0.03}
+    choices: ClassVar = {"worlds": worlds, "modes": MODES, "backends": BACKENDS}
 
     def measure(self, notes: Notes) -> None:
-        """Group by group; within one all have the same world, mode and number of environments.
-
-        Ray comes last, apart from the others, which its own processes would slow down.
-        """
-        self._compared_with_pipes(list(self._groups(notes)), notes)
-        groups = list(self._ray_groups())
+        """Ray comes last, apart from the others, which its own processes would slow down."""
+        self._compared_with_pipes(list(self._groups()), notes)
+        places = product([w for w in self.worlds if w in WORLDS and "ray" in self.backends], self.modes, self._ends())
+        groups = [[self._case(world, mode, "ray", n)] for world, mode, n in places]
         with contextlib.ExitStack() as stack:
             try:
-                if any(not case.why_not for group in groups for case in group):
-                    stack.enter_context(ray_kept())
+                if any(not case.why_not for (case,) in groups):  # an idle environment keeps Ray: it is started once
+                    stack.enter_context(contextlib.closing(stockade.make_vec(1, "ray", env=FreeEnv)))
             except Exception as error:  # what was measured so far must not be lost
                 notes.skip("ray", f"Ray could not be started: {error}")
                 return
             self._compared_with_pipes(groups, notes)
 
     def _compared_with_pipes(self, groups: list[list[Case]], notes: Notes) -> None:
-        for group in in_turns(groups, self.rounds, notes):
-            place = {name: group[0].tags[name] for name in ("world", "mode", "n_envs")} if group else {}
-            base = find(notes.figures, "steps/s", backend="pipes", **place)[:1] if group else []
-            notes.figures += [one.over(base[0], "pipes") for one in group if base and one is not base[0]]
+        for group in (group for group in in_turns(groups, self.rounds, notes) if group):
+            place = {name: group[0].tags[name] for name in ("world", "mode", "n_envs")}
+            for base in find(notes.figures, "steps/s", backend="pipes", **place)[:1]:
+                notes.figures += [one.over(base, "pipes") for one in group if one is not base]
 
-    def _groups(self, notes: Notes) -> Iterator[list[Case]]:
-        ours = tuple(backend for backend in self.backends if backend != "ray")
+    def _groups(self) -> Iterator[list[Case]]:
+        """Within a group all have the same world, mode and number of environments."""
+        ours = [backend for backend in self.backends if backend != "ray"]
         for world in self.worlds:
-            if world in _OTHERS:
-                name, opening = _OTHERS[world]
+            if world in OTHERS:
+                name, opening = OTHERS[world]
                 for n in (*self._ends(), *(self.native_n_envs if world == "MiniCAGE" else ())):
                     tags = _tags(world, "steps only", name, n)
                     yield [rate_case(tags, partial(opening, n), self.seconds, foreign=True)]
             elif world == "CybORG":
-                yield from self._cyborg(tuple(backend for backend in ours if backend != "native"), notes)
+                n, backends = min(_CYBORG_LIMIT, *self.n_envs), [backend for backend in ours if backend != "native"]
+                for mode in (mode for mode in self.modes if mode != "every step"):
+                    yield [self._case(world, mode, backend, n) for backend in backends]
             else:
                 for mode in self.modes:
                     for n in self.n_envs:
-                        peers = tuple(PEERS) if self.peers and n in self._ends() else ()
+                        peers = PEERS if self.peers and n in self._ends() else ()
                         yield [self._case(world, mode, backend, n) for backend in (*ours, *peers)]
                     if world == "built-in" and "native" in ours:
                         yield from ([self._case(world, mode, "native", n)] for n in self.native_n_envs)
 
-    def _cyborg(self, backends: tuple[str, ...], notes: Notes) -> Iterator[list[Case]]:
-        """The reference itself, in few environments: it takes a while to build them."""
-        try:
-            factory = cyborg_factory()
-        except UnavailableError as error:
-            notes.skip("CybORG", str(error))
-            return
-        n = min(_CYBORG_LIMIT, *self.n_envs)
-        for mode in (mode for mode in self.modes if mode != "every step"):
-            yield [self._case("CybORG", mode, backend, n, factory) for backend in backends]
+    def _case(self, world: str, mode: str, backend: str, n: int) -> Case:
+        return env_case(_tags(world, mode, backend, n), self.seconds, _WORLDS[world])
 
-    def _ray_groups(self) -> Iterator[list[Case]]:
-        for world in (world for world in self.worlds if world in WORLDS and "ray" in self.backends):
-            for mode in self.modes:
-                yield from ([self._case(world, mode, "ray", n)] for n in self._ends())
-
-    def _case(self, world: str, mode: str, backend: str, n: int, factory: Factory | None = None) -> Case:
-        opening = partial(open_turn, backend, n, factory or WORLDS[world], mode)
-        foreign = backend in PEERS or backend == "ray"
-        why = why_not(backend, world, mode)
-        return rate_case(_tags(world, mode, backend, n), opening, self.seconds, why_not=why, foreign=foreign)
-
-    def _ends(self) -> tuple[int, ...]:
-        return tuple(sorted({min(self.n_envs), max(self.n_envs)}))
+    def _ends(self) -> list[int]:
+        return sorted({min(self.n_envs), max(self.n_envs)})
 
 
 @dataclass(frozen=True)
 class TrueStateBench(BenchCommand):
-    """Steps per second with true states, and what they take of those without."""
+    """What true states cost: steps per second with them, and what they take of those without."""
 
-    worlds: tuple[str, ...] = ("synthetic", "built-in")
-    """Which: built-in, synthetic (the reference's costs)."""
-    modes: tuple[str, ...] = tuple(MODES)
-    """When true states are got."""
-    backends: tuple[str, ...] = _TRUTH_BACKENDS
-    """Ours."""
-    n_envs: int = 100
-    """Number of environments."""
-    seconds: float = 0.3
-    """Length of a round."""
+    worlds: tuple[str, ...] = ("synthetic", "built-in")  # Which: built-in, synthetic (the reference's costs).
+    modes: tuple[str, ...] = tuple(MODES)  # When true states are got.
+    backends: tuple[str, ...] = _TRUTH_BACKENDS  # Ours.
+    n_envs: int = 100  # Number of environments.
+    seconds: float = 0.3  # Length of a round.
 
-    name: ClassVar[str] = "true-state"
-    quick_settings: ClassVar[dict[str, object]] = {
-        "rounds": 1, "backends": ("native", "shared_memory"), "n_envs": 10, "seconds": 0.03}  # fmt: skip
-    choices: ClassVar[dict[str, Sequence[str]]] = {
-        "worlds": tuple(WORLDS), "modes": tuple(MODES), "backends": _TRUTH_BACKENDS}  # fmt: skip
+    name = "true-state"
+    quick_settings: ClassVar = {"rounds": 1, "backends": ("native", "shared_memory"), "n_envs": 10, "seconds": 0.03}
+    choices: ClassVar = {"worlds": WORLDS, "modes": MODES, "backends": _TRUTH_BACKENDS}
 
     def measure(self, notes: Notes) -> None:
         """All modes of a backend in turns."""
         groups = [[self._case(world, mode, backend) for mode in self.modes]
-                  for world in self.worlds for backend in self.backends]  # fmt: skip
+                  for world, backend in product(self.worlds, self.backends)]  # fmt: skip
         for group in in_turns(groups, self.rounds, notes):
             for base in find(group, mode="steps only"):
                 ratios = [one.over(base, "steps only") for one in group if one is not base]
-                lost = [
-                    replace(one, unit="%", rounds=tuple(100 * (1 - ratio) for ratio in one.rounds)) for one in ratios
-                ]
-                notes.figures += lost
+                notes.figures += [ratio.turned_into("%", lambda kept: 100 * (1 - kept)) for ratio in ratios]
 
     def _case(self, world: str, mode: str, backend: str) -> Case:
         period = MODES[mode] if isinstance(MODES[mode], int) else 1  # a round without a true state would tell nothing
-        opening = partial(open_turn, backend, self.n_envs, WORLDS[world], mode)
-        tags, why = _tags(world, mode, backend, self.n_envs), why_not(backend, world, mode)
-        return rate_case(tags, opening, self.seconds, period * self.n_envs, why)
+        tags = _tags(world, mode, backend, self.n_envs)
+        return env_case(tags, self.seconds, WORLDS[world], period * self.n_envs)
 
 
-def _tags(world: str, mode: str, backend: str, n: int) -> Tags:
-    return {"world": world, "mode": mode, "backend": backend, "n_envs": n}
+# ------------------------------------------------------------------------------------------------------------ scaling
+@dataclass(frozen=True)
+class ScalingBench(BenchCommand):
+    """Steps per second over environments, workers, threads."""
+
+    parts: tuple[str, ...] = PARTS
+    """native (worlds and threads), n_envs, workers, takeover (which step costs make each backend beat `serial`)."""
+    native_n_envs: tuple[int, ...] = (1, 10, 100, 1000, 10_000, 100_000, 1_000_000)  # Numbers of native worlds.
+    n_envs: tuple[int, ...] = (1, 4, 16, 64, 200)  # Numbers of environments.
+    workers: tuple[int, ...] = (1, 2, 4, 16, 64)  # Numbers of workers, for 64 environments.
+    takeover_n_envs: tuple[int, ...] = (2, 8, 32, 128)  # Numbers of environments of the part takeover.
+    step_us: tuple[float, ...] = (10, 30, 100, 300, 1000, 2200)  # Costs of a step, microseconds, of the part takeover.
+    seconds: float = 0.2  # Length of a round; half of it in the part takeover.
+
+    name = "scaling"
+    quick_settings: ClassVar = {
+        "rounds": 1, "native_n_envs": (1, 1000, 100_000), "n_envs": (2, 16), "workers": (1, 4),
+        "takeover_n_envs": (8,), "step_us": (10, 100, 1000), "seconds": 0.03}  # fmt: skip
+    choices: ClassVar = {"parts": PARTS}
+    least: ClassVar = {"step_us": 0.1}
+
+    def check(self) -> None:
+        super().check()
+        if max(self.workers) > _WORKERS_N:
+            raise InputError(f"--workers {max(self.workers)}: there are {_WORKERS_N} environments to share out")
+
+    def measure(self, notes: Notes) -> None:
+        ratios: dict[tuple[Tag, Tag], list[tuple[float, float]]] = {}
+        for group in in_turns(list(self._groups()), self.rounds, notes):
+            for one in group:
+                tags, base = one.tags, group[0]
+                if tags["part"] == "native" and one is not base and tags["threads"] != "default":
+                    shares = tuple(ratio / tags["threads"] for ratio in one.over(base, 1).rounds)
+                    notes.figures.append(Figure(tags, OF_THE_CORES, shares))
+                elif tags.get("world") == "synthetic" or tags["part"] == "workers":
+                    notes.figures.append(_of_the_cores(one, tags.get("step_us", _REFERENCE_US)))
+                elif tags["part"] == "takeover" and one is not base:
+                    notes.figures.append(one.over(base, "serial"))
+                    place = tags["backend"], tags["n_envs"]
+                    ratios.setdefault(place, []).append((tags["step_us"], notes.figures[-1].value))
+        for rate in find(notes.figures, "steps/s", part="takeover"):  # only their ratios tell
+            notes.figures.remove(rate)
+        for (backend, n), points in ratios.items():
+            cost = crossing(points)
+            if cost is None:
+                why = f"none up to {max(self.step_us):g} us"
+                notes.skip(f"step cost from which {backend} beats serial, n={n}", why)
+            else:
+                kind = "at most" if cost == min(self.step_us) else "between measured costs"
+                found: Tags = {"part": "crossing", "backend": backend, "n_envs": n, "kind": kind}
+                notes.figures.append(Figure(found, "microseconds", (cost,)))
+
+    def _groups(self) -> Iterator[list[Case]]:
+        for n in self.native_n_envs if "native" in self.parts else ():
+            yield [self._case("native", BUILT_IN, {"backend": "native", "n_envs": n, "threads": threads}, copy=False,
+                              **({} if threads == "default" else {"threads": threads}))
+                   for threads in (*sorted({1, available_cores()}), "default")]  # fmt: skip
+        for world, n in product(("synthetic", "built-in"), self.n_envs) if "n_envs" in self.parts else ():
+            yield [self._case("n_envs", WORLDS[world], {"world": world, "backend": backend, "n_envs": n})
+                   for backend in LOCAL]  # fmt: skip
+        for cost in (100, round(_REFERENCE_US)) if "workers" in self.parts else ():
+            tags = {"n_envs": _WORKERS_N, "step_us": cost}
+            yield [self._case("workers", fixed_cost(cost), {"backend": backend, "workers": w, **tags}, workers=w)
+                   for backend, w in product(LOCAL[1:], self.workers)]  # fmt: skip
+        for n, cost_us in product(self.takeover_n_envs, self.step_us) if "takeover" in self.parts else ():
+            yield [self._case("takeover", fixed_cost(cost_us), {"backend": backend, "n_envs": n, "step_us": cost_us})
+                   for backend in LOCAL]  # fmt: skip
+
+    def _case(self, part: str, factory: Factory, tags: Tags, **options: Any) -> Case:
+        seconds = self.seconds / 2 if part == "takeover" else self.seconds
+        return env_case({"part": part, **tags}, seconds, factory, **options)
+
+
+def crossing(points: Sequence[tuple[float, float]]) -> float | None:
+    """The cost from which on the ratio stays at 1 or more, between two measured costs by the logarithms of both.
+
+    `points` are (cost, ratio). The smallest cost if the ratio is never below 1, None if it is so at the largest.
+    """
+    points = sorted(points)
+    below = [place for place, (_, ratio) in enumerate(points) if ratio < 1]
+    if not below:
+        return points[0][0]
+    last = below[-1]
+    if last == len(points) - 1:
+        return None
+    (cost, ratio), (next_cost, next_ratio) = points[last], points[last + 1]
+    part = -math.log(ratio) / (math.log(next_ratio) - math.log(ratio))
+    return math.exp(math.log(cost) + part * (math.log(next_cost) - math.log(cost)))
+
+
+def _of_the_cores(rate: Figure, step_us: float) -> Figure:
+    """Counting steps only: what resets cost is not in it."""
+    return rate.turned_into(OF_THE_CORES, lambda steps: steps * step_us / 1e6 / available_cores())
+
+
+# ------------------------------------------------------------------------------------------------------------- vector
+@dataclass(frozen=True)
+class VectorBench(BenchCommand):
+    """Overhead and efficiency of backends, beside other libraries'."""
+
+    parts: tuple[str, ...] = VECTOR_PARTS  # overhead, efficiency.
+    n_envs: tuple[int, ...] = (16, 64, 200)  # Numbers of environments of the part overhead.
+    efficiency_n_envs: int = 64  # Number of environments of the part efficiency.
+    seconds: float = 0.3  # Length of a round.
+
+    name = "vector"
+    quick_settings: ClassVar = {"rounds": 1, "n_envs": (8,), "efficiency_n_envs": 8, "seconds": 0.05}
+    choices: ClassVar = {"parts": VECTOR_PARTS}
+    least: ClassVar = {"efficiency_n_envs": available_cores()}
+
+    def measure(self, notes: Notes) -> None:
+        for group in in_turns(list(self._overhead()) if "overhead" in self.parts else [], self.rounds, notes):
+            for ours, others in _PAIRS:
+                for base in find(group, backend=others):
+                    notes.figures += [one.over(base, base.tags["backend"]) for one in find(group, backend=ours)]
+        efficiency = Notes(self.name, skipped=notes.skipped)
+        in_turns(list(self._efficiency()) if "efficiency" in self.parts else [], self.rounds, efficiency)
+        notes.figures += [_of_the_cores(one, one.tags["step_us"]) for one in efficiency.figures]
+
+    def _overhead(self) -> Iterator[list[Case]]:
+        """Steps per second of an environment that costs nothing: all time is overhead."""
+        for n in self.n_envs:
+            each = (f"pipes{EACH}", f"shared_memory{EACH}") if n <= _EACH_UP_TO else ()
+            tags: Tags = {"part": "overhead", "n_envs": n}
+            yield [env_case({**tags, "backend": backend}, self.seconds, FreeEnv)
+                   for backend in (*LOCAL, *PEERS, *each)]  # fmt: skip
+
+    def _efficiency(self) -> Iterator[list[Case]]:
+        """Steps of equal cost."""
+        for cost in (100, round(_REFERENCE_US)):
+            n, factory = self.efficiency_n_envs, fixed_cost(cost)
+            tags: Tags = {"part": "efficiency", "n_envs": n, "step_us": cost}
+            yield [rate_case({**tags, "backend": _CEILING}, partial(_ceiling, factory, n), self.seconds),
+                   *(env_case({**tags, "backend": backend}, self.seconds, factory)
+                     for backend in (*LOCAL, *PEERS))]  # fmt: skip
+
+
+@contextmanager
+def _ceiling(factory: Factory, n: int) -> Iterator[Turn]:
+    """No vector environment at all: one process per core steps its share a few times over, and only then reports."""
+    cores, times = available_cores(), 20
+    shares = [(factory, n // cores * times)] * cores
+    with interrupts_later():
+        processes = multiprocessing.get_context("fork").Pool(cores)
+    with processes as pool:
+        pool.starmap(_step_alone, shares, chunksize=1)
+        yield lambda: sum(pool.starmap(_step_alone, shares, chunksize=1))
+
+
+def _step_alone(factory: Factory, steps: int) -> int:
+    env = factory()
+    env.reset(seed=0)
+    for _ in range(steps):
+        env.step(np.int64(0))
+    return steps

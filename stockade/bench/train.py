@@ -18,8 +18,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from stockade.bench.backends import why_not
 from stockade.bench.command import BenchCommand, Notes
-from stockade.bench.peers import installed
 from stockade.bench.result import Figure, find
 from stockade.bench.runner import Case, Sample, in_turns
 from stockade.cage2.config import WorldConfig
@@ -27,28 +27,22 @@ from stockade.errors import InputError
 from stockade.learn.config import PPOConfig, TrainConfig
 
 THEIRS = "Stable-Baselines3"
-NO_SB3 = "it is not installed: pip install 'stockade[sb3]'"
 #: Episodes at the end of training whose mean return is compared.
 LAST = 1000
 
 
 @dataclass(frozen=True)
 class TrainBench(BenchCommand):
-    """PPO, 100-step episodes against B_line."""
+    """PPO's speed, and where the time goes, in 100-step episodes against B_line."""
 
-    iterations: int = 8
-    """Iterations of a round; one update each."""
-    n_envs: tuple[int, ...] = (25, 100, 256)
-    """Numbers of environments."""
-    obs: Literal["bits", "memory"] = "bits"
-    """What the agent sees."""
-    activation: Literal["relu", "tanh"] = "relu"
-    """Between layers, for both."""
-    sb3: bool = True
-    """Measure Stable-Baselines3's PPO too, if it is installed."""
+    iterations: int = 8  # Iterations of a round; one update each.
+    n_envs: tuple[int, ...] = (25, 100, 256)  # Numbers of environments.
+    obs: Literal["bits", "memory"] = "bits"  # What the agent sees.
+    activation: Literal["relu", "tanh"] = "relu"  # Between layers, for both.
+    sb3: bool = True  # Measure Stable-Baselines3's PPO too, if it is installed.
 
-    name: ClassVar[str] = "train"
-    quick_settings: ClassVar[dict[str, object]] = {"rounds": 1, "iterations": 1, "n_envs": (25,)}
+    name = "train"
+    quick_settings: ClassVar = {"rounds": 1, "iterations": 1, "n_envs": (25,)}
 
     def measure(self, notes: Notes) -> None:
         """Number by number, the cases in turns."""
@@ -66,12 +60,12 @@ class TrainBench(BenchCommand):
     def _derive(self, group: list[Figure], notes: Notes) -> None:
         (ours,) = find(group, "episodes/s", case="2 threads")
         notes.figures += [ours.over(theirs, THEIRS) for theirs in find(group, "episodes/s", case=THEIRS)]
-        minutes = tuple(100_000 / rate / 60 for rate in ours.rounds)
-        notes.figures.append(Figure({**ours.tags, "part": "100,000 episodes"}, "minutes", minutes))
+        minutes = ours.turned_into("minutes", lambda rate: 100_000 / rate / 60)
+        notes.figures.append(replace(minutes, tags={**ours.tags, "part": "100,000 episodes"}))
         for total in find(group, "ms per iteration", part="total"):
-            for one in find(group, "ms per iteration", case=total.tags["case"]):
-                shares = tuple(100 * share for share in one.over(total, "total").rounds)
-                notes.figures += [replace(one, unit="%", rounds=shares)] if one is not total else []
+            for part in find(group, "ms per iteration", case=total.tags["case"]):
+                shares = tuple(100 * share for share in part.over(total, "total").rounds)
+                notes.figures += [Figure(part.tags, "%", shares)] if part is not total else []
 
     def _ours(self, n: int, case: str, ppo: PPOConfig, stack: contextlib.ExitStack) -> Case:
         from stockade.learn.train import make_learner
@@ -95,16 +89,11 @@ class TrainBench(BenchCommand):
         return [Sample("episodes/s", (learner.steps - steps) / 100 / total), *phases]
 
     def _theirs(self, n: int, ppo: PPOConfig, stack: contextlib.ExitStack) -> Case:
-        """Stable-Baselines3's PPO on the native world."""
         tags = {"n_envs": n, "case": THEIRS}
-        if not installed("stable_baselines3"):
-            return Case(tags, list, NO_SB3)
-        from stockade.bench.sb3_ppo import make_sb3_ppo
-
+        if why := why_not(THEIRS):
+            return Case(tags, list, why)
         model = make_sb3_ppo(ppo, n, seed=0, obs=self.obs)
-        envs = model.get_env()
-        if envs is not None:
-            stack.callback(envs.close)
+        stack.callback(model.get_env().close)
         model.learn(n * ppo.update_steps)
         steps = n * ppo.update_steps * max(1, self.iterations // 4)
 
@@ -118,24 +107,18 @@ class TrainBench(BenchCommand):
 
 @dataclass(frozen=True)
 class LearnBench(BenchCommand):
-    """Train both on 100-step episodes, and compare the mean returns of their last 1000 episodes."""
+    """PPO's returns beside another library's: means of the last 1000 episodes of trainings, of 100 steps each."""
 
-    rounds: int = 3
-    """Trainings of each, with different seeds."""
-    episodes: int = 20_000
-    """Episodes of each training."""
-    red_agent: str = "bline"
-    """Who attacks."""
-    obs: Literal["bits", "memory"] = "bits"
-    """What the agent sees."""
-    n_envs: int = 256
-    """Environments."""
+    rounds: int = 3  # Trainings of each, with different seeds.
+    episodes: int = 20_000  # Episodes of each training.
+    red_agent: str = "bline"  # Who attacks.
+    obs: Literal["bits", "memory"] = "bits"  # What the agent sees.
+    n_envs: int = 256  # Environments.
 
-    name: ClassVar[str] = "learn"
-    quick_settings: ClassVar[dict[str, object]] = {"rounds": 1, "episodes": 500, "n_envs": 32}
+    name = "learn"
+    quick_settings: ClassVar = {"rounds": 1, "episodes": 500, "n_envs": 32}
 
     def check(self) -> None:
-        """Refuse options that cannot be used."""
         super().check()
         try:
             WorldConfig(self.red_agent)
@@ -143,27 +126,24 @@ class LearnBench(BenchCommand):
             raise InputError(f"--red-agent {self.red_agent}: {error}") from error
 
     def measure(self, notes: Notes) -> None:
-        """Train, in turns."""
-        theirs = "" if installed("stable_baselines3") else NO_SB3
-        cases = [self._case("ours", self._ours), self._case(THEIRS, self._theirs, theirs)]
+        cases = [self._case("ours", self._ours), self._case(THEIRS, self._theirs)]
         for group in in_turns([cases], self.rounds, notes):
             for one in (one for one in group if self.rounds > 1):  # 95% over seeds, by the normal approximation
                 half = 1.96 * statistics.stdev(one.rounds) / math.sqrt(self.rounds)
                 tags = {"case": one.tags["case"], "part": "half of the 95% interval"}
                 notes.figures.append(Figure(tags, "return", (half,)))
 
-    def _case(self, case: str, train: Callable[[PPOConfig, int], float], why_not: str = "") -> Case:
+    def _case(self, case: str, train: Callable[[PPOConfig, int], float]) -> Case:
         ppo = PPOConfig(time_limit="bootstrap")
         ppo = replace(ppo, final_learning_rate=ppo.learning_rate, final_entropy_weight=ppo.entropy_weight)
         seeds = itertools.count()
         tags = {"case": case, "red": self.red_agent, "obs": self.obs}
-        return Case(tags, lambda: [Sample("return", train(ppo, next(seeds)))], why_not)
+        return Case(tags, lambda: [Sample("return", train(ppo, next(seeds)))], why_not(case))
 
     def _ours(self, ppo: PPOConfig, seed: int) -> float:
         from stockade.learn.train import make_learner
 
-        config = TrainConfig(red=self.red_agent, obs=self.obs, n_envs=self.n_envs, seed=seed, ppo=ppo)
-        learner = make_learner(config)
+        learner = make_learner(TrainConfig(red=self.red_agent, obs=self.obs, n_envs=self.n_envs, seed=seed, ppo=ppo))
         returns: list[float] = []
         while learner.episodes < self.episodes:
             returns += learner.iterate(0.0).returns.tolist()
@@ -171,8 +151,37 @@ class LearnBench(BenchCommand):
         return float(np.mean(returns[-LAST:]))
 
     def _theirs(self, ppo: PPOConfig, seed: int) -> float:
-        from stockade.bench.sb3_ppo import make_sb3_ppo
-
         model = make_sb3_ppo(ppo, self.n_envs, seed, window=LAST, obs=self.obs, red=self.red_agent)
         model.learn(100 * self.episodes)
         return float(np.mean([episode["r"] for episode in model.ep_info_buffer or ()]))
+
+
+def make_sb3_ppo(config: PPOConfig, n_envs: int, seed: int, window: int = 100, **world: Any) -> Any:
+    """Stable-Baselines3's PPO with our network, batch, minibatches, epochs and weights of losses, at constant rates.
+
+    `ep_info_buffer` has the returns, not scaled, of the last `window` episodes.
+    """
+    import torch
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.vec_env import VecEnvWrapper
+
+    from stockade.integrations.sb3 import make_sb3
+
+    class ScaledRewards(VecEnvWrapper):
+        """Rewards times a number; episodes' returns, which are counted below, stay as they are."""
+
+        def reset(self) -> Any:
+            return self.venv.reset()
+
+        def step_wait(self) -> Any:
+            obs, rewards, dones, infos = self.venv.step_wait()
+            return obs, rewards * np.float32(config.reward_scale), dones, infos
+
+    torch.set_num_threads(1)
+    c, activation = config, torch.nn.ReLU if config.activation == "relu" else torch.nn.Tanh
+    networks = {"net_arch": {"pi": list(c.hidden), "vf": list(c.hidden)}, "activation_fn": activation}
+    envs, batch_size = ScaledRewards(make_sb3(n_envs, **world)), min(c.minibatch_size, n_envs * c.update_steps)
+    return PPO("MlpPolicy", envs, n_steps=c.update_steps, batch_size=batch_size, n_epochs=c.epochs,
+               learning_rate=c.learning_rate, gamma=c.gamma, gae_lambda=c.gae_lambda, clip_range=c.clip,
+               ent_coef=c.entropy_weight, vf_coef=c.value_weight, max_grad_norm=c.max_grad_norm,
+               policy_kwargs=networks, stats_window_size=window, device="cpu", seed=seed)  # fmt: skip

@@ -1,10 +1,19 @@
-"""The environments that benches run besides the built-in world: one with the reference's costs, one that is free."""
+"""The environments that benches run besides the built-in world: with the reference's costs, free, or with a clock.
+
+A timed environment keeps the time of its own calls where the driver can read it: env.step -> clock -> shared row. The
+rows are a file that every process maps, so that reading them takes no message and does not disturb what is measured; it
+works with every backend, and with other libraries' too.
+"""
 
 from __future__ import annotations
 
-import functools
+import mmap
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -20,33 +29,28 @@ REFERENCE_STEP, REFERENCE_RESET, REFERENCE_TRUTH = 0.0022, 0.0165, 0.0013
 HORIZON = 100
 _GOLDEN = 0.6180339887498949  # multiples of it, without their whole parts, are spread evenly however many there are
 _HOSTS = _PROCESSES = 13
+#: Columns of a row: seconds of CPU time in step and reset, and in true states; when the last call ended.
+STEP_CPU, TRUTH_CPU, END = range(3)
+_WIDTH = 4
 
 
 class ReferenceCost(SyntheticEnv):
-    """A synthetic environment that costs what the reference simulator does, true state included.
+    """A synthetic environment whose calls take as many seconds of CPU time as the reference simulator's.
 
     Episodes have 100 steps, but the first one of environment i, which is seeded with i, has a length between 1 and 100
     such that the resets of many environments are spread evenly over the steps: a short measurement has its share of
-    them. A seeded reset costs nothing, for it is done before the clock runs.
-
-    Args:
-        step: seconds of CPU time that a step takes.
-        reset: of a reset without a seed.
-        truth: of `true_state()`, which gives a dictionary of dictionaries as the reference does, 13 kB when pickled.
+    them. A seeded reset costs nothing, for it is done before the clock runs. `true_state()` gives a dictionary of
+    dictionaries as the reference does, 13 kB when pickled.
     """
 
     def __init__(
         self, step: float = REFERENCE_STEP, reset: float = REFERENCE_RESET, truth: float = REFERENCE_TRUTH
     ) -> None:
         super().__init__(step_seconds=step, fixed_length=True, horizon=HORIZON)
-        self._later_reset = reset
-        self._truth_seconds = truth
+        self._later_reset, self._truth_seconds = reset, truth
         self.true_state = self._describe
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin an episode."""
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         self._reset_seconds = self._later_reset if seed is None else 0.0
         results = super().reset(seed=seed, options=options)
         if seed is not None:
@@ -82,26 +86,79 @@ class FreeEnv(gymnasium.Env[np.ndarray, np.int64]):
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (52,), np.float32)
     action_space = gymnasium.spaces.Discrete(145)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin an episode."""
-        self._time = 0
-        self._observation = np.zeros(52, np.float32)
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self._time, self._observation = 0, np.zeros(52, np.float32)
         return self._observation, {}
 
     def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Count."""
         self._time += 1
         return self._observation, 0.0, False, self._time >= HORIZON, {}
 
 
 def fixed_cost(step_us: float, sigma: float = 0.0) -> Factory:
     """Makes environments whose steps take so many microseconds of CPU time, all of them or on average (lognormal)."""
-    return functools.partial(SyntheticEnv, step_seconds=step_us / 1e6, sigma=sigma, fixed_length=True)
+    return partial(SyntheticEnv, step_seconds=step_us / 1e6, sigma=sigma, fixed_length=True)
 
 
-BUILT_IN: Factory = functools.partial(stockade.make, info=False)
+def make_cyborg() -> gymnasium.Env[Any, Any]:
+    """An environment of the reference simulator itself."""
+    from stockade.integrations.cyborg import CybORGEnv
+
+    return CybORGEnv("bline", HORIZON)
+
+
+BUILT_IN: Factory = partial(stockade.make, info=False)
 """One built-in world; our backends get it from `make_vec`, as users do."""
-WORLDS: dict[str, Factory] = {"built-in": BUILT_IN, "synthetic": ReferenceCost}
-"""By name on the command line."""
+WORLDS: dict[str, Factory] = {"built-in": BUILT_IN, "synthetic": ReferenceCost}  # By name on the command line
+
+
+class TimedEnv(gymnasium.Env[Any, Any]):
+    """An environment around another that notes how much CPU time its calls take, and when they ended.
+
+    Not a Gymnasium wrapper, because vector environments look for true states behind wrappers. It takes the row of the
+    number it is seeded with: environment i is seeded with i.
+    """
+
+    def __init__(self, rows: Path, factory: Factory) -> None:
+        self._inner = factory()
+        world: Any = self._inner.unwrapped
+        self.observation_space, self.action_space = self._inner.observation_space, self._inner.action_space
+        self.metadata, self.render_mode = self._inner.metadata, self._inner.render_mode
+        with rows.open("r+b") as file:
+            self._memory = memoryview(mmap.mmap(file.fileno(), 0)).cast("d")
+        self._row = self._memory[:_WIDTH]
+        for name in ("true_state_dtype", "true_state_view", "place_true_state"):
+            if hasattr(world, name):
+                setattr(self, name, getattr(world, name))
+        for name in ("true_state", "write_true_state"):
+            if hasattr(world, name):
+                setattr(self, name, partial(self._timed, TRUTH_CPU, getattr(world, name)))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        if seed is not None:
+            self._row = self._memory[seed * _WIDTH : (seed + 1) * _WIDTH]
+        return self._timed(STEP_CPU, self._inner.reset, seed=seed, options=options)
+
+    def step(self, action: Any) -> Any:
+        return self._timed(STEP_CPU, self._inner.step, action)
+
+    def _timed(self, column: int, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        row, begin = self._row, time.thread_time()
+        value = call(*arguments, **options)
+        row[column] += time.thread_time() - begin
+        row[END] = time.perf_counter()
+        return value
+
+    def close(self) -> None:
+        self._row.release()
+        self._memory.release()
+        self._inner.close()
+
+
+@contextmanager
+def timed(factory: Factory, n: int) -> Iterator[tuple[Factory, np.ndarray]]:
+    """A factory of timed environments, and their rows (n, 4) float64, live."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows"
+        path.write_bytes(bytes(8 * _WIDTH * n))
+        yield partial(TimedEnv, path, factory), np.memmap(path, np.float64, "r", shape=(n, _WIDTH))

@@ -13,14 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from stockade.bench.bottleneck import PARTS, BottleneckBench
-from stockade.bench.footprint import MemoryBench, weigh
-from stockade.bench.peers import PEERS
+from stockade.bench.backends import PEERS
+from stockade.bench.bottleneck import PARTS, BottleneckBench, StragglersBench
+from stockade.bench.footprint import MemoryBench, StartupBench, weigh
 from stockade.bench.result import Figure, Result, read_result
-from stockade.bench.scaling import ScalingBench, VectorBench
-from stockade.bench.startup import StartupBench
-from stockade.bench.stragglers import StragglersBench
-from stockade.bench.throughput import ThroughputBench, TrueStateBench
+from stockade.bench.throughput import ScalingBench, ThroughputBench, TrueStateBench, VectorBench
 from stockade.bench.train import LearnBench, TrainBench
 from stockade.cage2.state import WORLD
 from stockade.cli import main

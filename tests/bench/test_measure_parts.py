@@ -11,15 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import stockade
-from stockade.bench.backends import open_envs, open_turn
-from stockade.bench.bottleneck import PARTS, idle_seconds, share_out
+from stockade.bench.backends import installed, open_envs, open_turn
+from stockade.bench.bottleneck import PARTS, bounds, idle_seconds, share_out
 from stockade.bench.command import Notes
-from stockade.bench.peers import installed
 from stockade.bench.runner import Case, Sample, UnavailableError, in_turns, rate, rate_case
-from stockade.bench.scaling import crossing
-from stockade.bench.stragglers import bounds
-from stockade.bench.timed import STEP_CPU, TRUTH_CPU, timed
-from stockade.bench.worlds import BUILT_IN, REFERENCE_RESET, REFERENCE_STEP, REFERENCE_TRUTH, ReferenceCost
+from stockade.bench.throughput import crossing
+from stockade.bench.worlds import (
+    BUILT_IN,
+    REFERENCE_RESET,
+    REFERENCE_STEP,
+    REFERENCE_TRUTH,
+    STEP_CPU,
+    TRUTH_CPU,
+    ReferenceCost,
+    timed,
+)
 from stockade.make import BACKENDS
 from stockade.vector import SyntheticEnv
 

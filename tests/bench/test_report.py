@@ -8,9 +8,8 @@ import pytest
 
 from stockade import cli
 from stockade.bench.pictures import PICTURES, save
-from stockade.bench.report import PAGES, fill
+from stockade.bench.report import FIRST_VERSION, PAGES, TABLES, fill, grid
 from stockade.bench.result import find, read_results
-from stockade.bench.tables import FIRST_VERSION, TABLES, Grid
 from tests.bench.results import figure, result, search_quality, write
 
 ROOT = Path(__file__).parents[2]
@@ -77,7 +76,7 @@ def test_a_table_has_the_value_that_was_measured_where_its_tags_say():
     figures = [
         figure([n * k for k in (1.0, 2.0, 4.0)], "s", backend=b, n_envs=n) for b in ("b", "a") for n in (200, 20)
     ]
-    table = Grid("x", "s", ("backend",), "n_envs", "{} envs")({"x": result("x", figures)})
+    table = grid("x", "s", "backend", head="{} envs")({"x": result("x", figures)})
     head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
     assert head == ["s", "20 envs", "200 envs"]
     assert rows == [["b", "40 (20 to 80)", "400 (200 to 800)"], ["a", "40 (20 to 80)", "400 (200 to 800)"]]

@@ -10,9 +10,9 @@ import pytest
 
 from stockade.bench import search_quality
 from stockade.bench.pictures import PICTURES
+from stockade.bench.report import TABLES
 from stockade.bench.result import find, read_result, write_result
 from stockade.bench.search_quality import Delivered, SearchQualityBench, classes, strict_returns
-from stockade.bench.tables import TABLES
 from stockade.cage2.actions import ACTION_KIND, RESTORE, SLEEP
 from stockade.cli import main
 from stockade.errors import InputError

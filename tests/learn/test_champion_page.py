@@ -28,9 +28,8 @@ sys.path.insert(0, str(ROOT / "benchmarks"))  # scripts import each other as nei
 
 import champion  # noqa: E402
 import champion_ablate  # noqa: E402
-import champion_tables  # noqa: E402
 from champion_behaviour import costs, parting, summarise, watch  # noqa: E402
-from champion_protocol import RESULTS, RULE_SETS, check_test_seeds  # noqa: E402
+from champion_evaluate import RESULTS, RULE_SETS, check_test_seeds  # noqa: E402
 
 TINY = TrainConfig(
     red="bline,meander,sleep", horizons="30", rules="both", n_envs=24, total_episodes=1300, action_mask=True,
@@ -180,9 +179,9 @@ def test_ablations_go_on_where_they_stopped(tmp_path: Path, monkeypatch: pytest.
     entries = json.loads(out.read_text())["entries"]
     assert len(entries) == 2 * (3 + 1)  # the whole recipe is played in three ways
 
-    monkeypatch.setattr(champion_tables, "CHAMPION", TINY)
+    monkeypatch.setattr(champion, "CHAMPION", TINY)
     (tmp_path / "champion-ablations.json").write_text(out.read_text())
-    row = next(row for row in champion_tables.ablations(tmp_path).rows if str(row[0]).startswith("no memory"))
+    row = next(row for row in champion.ablations(tmp_path).rows if str(row[0]).startswith("no memory"))
     sums = {
         name: [sum(c["mean"] for c in e["rules"]["current"]["cells"])
                for e in entries if (e["variant"], e["play"]) == (name, "")]
@@ -191,8 +190,8 @@ def test_ablations_go_on_where_they_stopped(tmp_path: Path, monkeypatch: pytest.
     change = np.mean(sums["no memory: the 52 bits only"]) - np.mean(sums["whole recipe"])
     assert row[4] == f"{change:+.2f}"
 
-    monkeypatch.setattr(champion_tables, "CHAMPION", replace(TINY, n_envs=48))
-    assert champion_tables.ablations(tmp_path).rows == []  # results of another recipe are not shown
+    monkeypatch.setattr(champion, "CHAMPION", replace(TINY, n_envs=48))
+    assert champion.ablations(tmp_path).rows == []  # results of another recipe are not shown
     monkeypatch.setattr(champion_ablate, "CHAMPION", replace(TINY, n_envs=48))
     assert champion.main([*common, "--seeds", "0", "--only", "whole"]) == 0
     assert len(trained) == 5
@@ -269,8 +268,8 @@ def test_parting_of_two_scripts() -> None:
 # ----------------------------------------------------------------------------------------------------------------- page
 def test_the_tables_of_the_page_are_those_of_the_results() -> None:
     page = ROOT / "docs" / "champion.md"
-    assert page.read_text() == champion_tables.filled(page, RESULTS), "run: python benchmarks/champion.py tables"
-    assert all(f"<!-- champion:{name}:begin -->" in page.read_text() for name in champion_tables.TABLES)
+    assert page.read_text() == champion.filled(page, RESULTS), "run: python benchmarks/champion.py tables"
+    assert all(f"<!-- champion:{name}:begin -->" in page.read_text() for name in champion.TABLES)
 
 
 def test_a_decoy_that_fails_counts_as_a_wait(tmp_path: Path) -> None:
@@ -278,7 +277,7 @@ def test_a_decoy_that_fails_counts_as_a_wait(tmp_path: Path) -> None:
     found = {red: summarise(watch(Scripted(names), red, "current", 4, 30, seed=5)) for red in ("bline", "meander")}
     worlds = [{"red": red, "rules": rules, **found[red]} for red in found for rules in RULE_SETS]
     (tmp_path / "champion-behaviour.json").write_text(json.dumps({"worlds": worlds}))
-    rows = {str(row[0]): row[1:] for row in champion_tables.actions(tmp_path).rows}
+    rows = {str(row[0]): row[1:] for row in champion.actions(tmp_path).rows}
     assert rows["decoy that is placed"] == rows["decoy that fails: a wait"] == ["10.0"] * 4
 
 
