@@ -67,8 +67,8 @@ def restore_host(ledger, host):
         return
     kept = 0
     for k in range(ledger.n_processes):
-        if ledger.processes[k].host != host:
-            ledger.processes[kept] = ledger.processes[k]
+        if ledger.process_host[k] != host:
+            copy_process(ledger, k, kept)
             kept += 1
     keep_processes(ledger, kept)
     forget_host(ledger, host)
@@ -85,11 +85,19 @@ def forget_host(ledger, host):
 
 # ----------------------------------------------------------------------------------------------------------- processes
 @compiled
+def copy_process(ledger, source, target):
+    ledger.process_host[target] = ledger.process_host[source]
+    ledger.process_kind[target] = ledger.process_kind[source]
+    ledger.process_root[target] = ledger.process_root[source]
+    ledger.process_pid[target] = ledger.process_pid[source]
+
+
+@compiled
 def keep_processes(ledger, count):
     """Drop all but the first ones, and leave nothing of them: equal ledgers are equal bytes."""
     for k in range(count, ledger.n_processes):
-        process = ledger.processes[k]
-        process.pid = process.host = process.kind = process.root = 0
+        ledger.process_host[k] = ledger.process_kind[k] = ledger.process_root[k] = 0
+        ledger.process_pid[k] = 0
     ledger.n_processes = count
 
 
@@ -110,7 +118,7 @@ def pid_in_use(ledger, host, pid):
 def find_process(ledger, host, pid):
     """Position of a process that came after the start, or -1."""
     for k in range(ledger.n_processes):
-        if ledger.processes[k].pid == pid and ledger.processes[k].host == host:
+        if ledger.process_pid[k] == pid and ledger.process_host[k] == host:
             return k
     return -1
 
@@ -127,9 +135,10 @@ def draw_pid(ledger, host):
 def start_process(ledger, host, kind, root):
     """Append a process with a fresh id, which is returned."""
     pid = draw_pid(ledger, host)
-    process = ledger.processes[ledger.n_processes]
-    process.pid, process.host, process.kind, process.root = pid, host, kind, root
-    ledger.n_processes += 1
+    k = ledger.n_processes
+    ledger.process_host[k], ledger.process_kind[k] = host, kind
+    ledger.process_root[k], ledger.process_pid[k] = root, pid
+    ledger.n_processes = k + 1
     return pid
 
 
@@ -163,11 +172,10 @@ def is_suspicious(ledger, host, pid):
 def escalate(ledger, host, pick):
     """The pick-th of red's sessions on a host becomes root. Returns whether Remove would have ended it until now."""
     for k in range(ledger.n_processes):
-        process = ledger.processes[k]
-        if process.host == host and process.kind == SHELL:
+        if ledger.process_host[k] == host and ledger.process_kind[k] == SHELL:
             if pick == 0:
-                process.root = 1
-                return is_suspicious(ledger, host, process.pid)
+                ledger.process_root[k] = 1
+                return is_suspicious(ledger, host, ledger.process_pid[k])
             pick -= 1
     return False
 
@@ -185,20 +193,19 @@ def kill_suspicious(ledger, world, host):
             continue
         pid = ledger.suspicious_pid[s]
         k = find_process(ledger, host, pid)
-        if k < 0 or ledger.processes[k].root:
+        if k < 0 or ledger.process_root[k]:
             continue
-        kind = ledger.processes[k].kind
+        kind = ledger.process_kind[k]
         for later in range(k + 1, ledger.n_processes):
-            ledger.processes[later - 1] = ledger.processes[later]
+            copy_process(ledger, later, later - 1)
         keep_processes(ledger, ledger.n_processes - 1)
         ended += kind == SHELL
         if is_service(ledger, host, pid, world.service_has_process):
             start_process(ledger, host, kind if kind < N_DECOYS else LEFTOVER, False)
     mask, count = 0, 0
     for k in range(ledger.n_processes):
-        process = ledger.processes[k]
-        if process.host == host and process.kind < N_DECOYS:
-            mask |= 1 << np.int64(process.kind)
+        if ledger.process_host[k] == host and ledger.process_kind[k] < N_DECOYS:
+            mask |= 1 << np.int64(ledger.process_kind[k])
             count += 1
     world.decoys[host] = mask
     world.n_decoys[host] = count

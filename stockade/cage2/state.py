@@ -131,7 +131,6 @@ def update_access(world, host):
 MT_WORDS = 624
 N_PORTS = 60000 - 49152  #: ephemeral ports
 PORT_WORDS = -(-N_PORTS // 64)
-PROCESS = np.dtype([("pid", np.int16), ("host", np.int8), ("kind", np.int8), ("root", np.uint8)], align=True)
 
 
 def ledger_dtype(horizon: int) -> np.dtype:
@@ -157,7 +156,10 @@ def ledger_dtype(horizon: int) -> np.dtype:
             # processes beside a host's own: those of the starting sessions, and what came later (decoys, shells)
             ("session_pids", np.int32, (N_HOSTS, scenario.MOST_STARTING_SESSIONS)),
             ("n_processes", np.int32),
-            ("processes", PROCESS, 2 * steps),
+            ("process_host", np.int8, 2 * steps),
+            ("process_kind", np.int8, 2 * steps),
+            ("process_root", np.uint8, 2 * steps),
+            ("process_pid", np.int32, 2 * steps),
             ("decoy_service_pid", np.int32, (N_HOSTS, N_DECOYS)),  # 0: no such service
             ("service_process", np.uint8),  # the operational service's process runs
             # process ids that blue suspects, until the episode ends
