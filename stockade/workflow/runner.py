@@ -82,9 +82,7 @@ class Runner:
     def run(self, propose: Callable[[], Proposed | None], learn: Callable[[WorkflowResult], None]) -> int | None:
         """Train until nothing more is proposed; the signal that ended it before, if one did.
 
-        Args:
-            propose: gives the next one, or None if nothing is to be done before the next result.
-            learn: is given each new result.
+        `propose` gives None if nothing is to be done before the next result; `learn` is given each new result.
         """
         self._learn, waiting = learn, self.unfinished
         found = [self.folder.load_training(p.number) for p in waiting]

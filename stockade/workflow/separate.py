@@ -31,13 +31,11 @@ class SeparateSession:
     """A search with separate trainings, from where it stands to its end, or to a signal.
 
     Args:
-        config: of the search.
-        folder: of it, new or to be continued; a larger budget than before extends it.
+        config, folder: of the search, new or to be continued; a larger budget than before extends it.
         train: what trains an order.
 
     Attributes:
-        runner: the trainings so far. strategy: what chooses.
-        results: by number, in the order in which they came, without arrays.
+        runner: the trainings so far. results: theirs, by number, as they came, without arrays. strategy: what chooses.
         ended: why the search is over, once it is.
     """
 

@@ -14,13 +14,14 @@ once. gp_log.csv has one row per proposal and is written anew, in one instant, w
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,6 @@ GP_COLUMNS = (
     "allowed_episodes", "value", "gain", "value_error", "compliance", "fixes", "feasible", "episodes", "stopped",
     "seconds",
 )  # fmt: skip
-_UNUSABLE = (ValueError, KeyError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True)
@@ -84,23 +84,27 @@ class SearchFolder:
     def _write(self, name: str, content: dict[str, Any]) -> None:
         write_durably(self.path / name, (as_json(content) + "\n").encode())
 
+    @contextlib.contextmanager
+    def _read(self, name: str) -> Iterator[dict[str, Any]]:
+        """Content of a file; if it does not fit, an error that names it."""
+        try:
+            yield json.loads((self.path / name).read_text())
+        except InputError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(f"{self.path / name} cannot be used: {error}") from error
+
     def write_config(self, config: SearchConfig) -> None:
         """The settings; again when a search is extended."""
         self._write("config.json", {"stockade": stockade.__version__, "command": "search", **config.to_json()})
 
     def read_config(self) -> SearchConfig:
         """The settings that it was begun with."""
-        where = self.path / "config.json"
-        try:
-            content = json.loads(where.read_text())
+        with self._read("config.json") as content:
             if content.pop("command", None) != "search":
                 raise InputError(f"{self.path} is no search: see `stockade runs`, or `stockade train --resume`")
             del content["stockade"]
             return SearchConfig.from_json(content)
-        except InputError:
-            raise
-        except _UNUSABLE as error:
-            raise InputError(f"{where} cannot be used: {error}") from error
 
     # ------------------------------------------------------------------------------------------------------ progress
     def write_state(self, state: State) -> None:
@@ -111,11 +115,9 @@ class SearchFolder:
 
     def read_state(self) -> State:
         """What is known; nothing if nothing was proposed yet."""
-        where = self.path / "state.json"
-        if not where.exists():
+        if not (self.path / "state.json").exists():
             return State()
-        try:
-            content = json.loads(where.read_text())
+        with self._read("state.json") as content:
             found = content["format"], content["version"]
             if found != (FORMAT, VERSION):
                 raise ValueError(f"it is of another kind or version: {found} instead of {(FORMAT, VERSION)}")
@@ -124,8 +126,6 @@ class SearchFolder:
             if not {r.number for r in results} <= {p.number for p in proposals}:
                 raise ValueError("it has results that nobody proposed")
             return State(proposals, results, float(content["seconds"]))
-        except _UNUSABLE as error:
-            raise InputError(f"{where} cannot be used: {error}") from error
 
     # ------------------------------------------------------------------------------------------------------ policies
     def policy_path(self, number: int, order: Order) -> Path:
