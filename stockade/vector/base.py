@@ -326,9 +326,8 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             return np.ones(self.num_envs, np.bool_), options
         mask = options["reset_mask"]
         if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
-            raise TypeError(
-                f"options['reset_mask'] must be a NumPy array of dtype bool, not {getattr(mask, 'dtype', type(mask))}"
-            )
+            found = getattr(mask, "dtype", type(mask).__name__)
+            raise TypeError(f"options['reset_mask'] must be a NumPy array of dtype bool, not {found}")
         if mask.shape != (self.num_envs,):
             raise ValueError(f"options['reset_mask'] must have shape ({self.num_envs},), not {mask.shape}")
         if not mask.any():
