@@ -25,7 +25,7 @@ from stockade.bench.runner import Case, Sample, in_turns
 from stockade.cores import available_cores
 from stockade.errors import InputError
 from stockade.vector.ray.cluster import Connection, RayConfig, load_ray
-from stockade.workflow.config import RewardFlags, SearchConfig
+from stockade.workflow.config import RewardProtocol, SearchConfig
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class SearchParallelBench(BenchCommand):
             engine="ray", parallel=parallel, n_workflows=workflows, n_envs=self.n_envs, horizon=self.max_steps,
             total_episodes=workflows * episodes, max_episodes=episodes, search="round-robin",
             constraint="reward",  # a fixed number of episodes each: all searches do the same work, whatever they find
-            first_version=RewardFlags(min_episodes=0, fixed_episodes=True), classes=False, name=name, runs=runs,
+            first_version=RewardProtocol(min_episodes=0, fixed_episodes=True), classes=False, name=name, runs=runs,
             plots=False))  # fmt: skip
 
 

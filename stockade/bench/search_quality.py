@@ -38,7 +38,7 @@ from stockade.errors import InputError
 from stockade.files import as_json, write_durably
 from stockade.text import duration, fixed
 from stockade.vector.native import NativeVectorEnv
-from stockade.workflow.config import RewardFlags, RewardProtocol, SearchConfig
+from stockade.workflow.config import RewardProtocol, SearchConfig
 from stockade.workflow.orders import ORDERS, Order, representative, types_red_can_hold
 from stockade.workflow.units import TYPES, Ranking
 
@@ -232,7 +232,7 @@ class SearchQualityBench(BenchCommand):
         else:
             least = min(self.max_episodes, RewardProtocol().min_episodes)
             config = replace(config, constraint="reward", search=method, max_episodes=self.max_episodes,
-                             first_version=RewardFlags(min_episodes=least))  # fmt: skip
+                             first_version=RewardProtocol(min_episodes=least))  # fmt: skip
             decides = replace(config, total_episodes=None)
         digest = zlib.crc32(as_json(decides.to_json()).encode())
         return replace(config, name=f"{red}-{self.max_steps}-{method}-seed{seed}-{digest:08x}")
