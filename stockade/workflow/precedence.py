@@ -3,11 +3,10 @@
 value(order) = constant + sum over pairs of effect x (+1/2 if a stands before b, else -1/2) + lack of fit
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 
@@ -21,62 +20,45 @@ class Estimate:
     high: float
 
     @classmethod
-    def of(cls, draws: np.ndarray) -> Estimate:
-        """Of draws, (n,)."""
+    def of(cls, draws: np.ndarray, **more: Any) -> Self:
+        """Of draws, (n,); a subclass has more fields."""
         low, high = np.quantile(draws, (0.025, 0.975))
-        return cls(float(draws.mean()), float(low), float(high))
+        return cls(float(draws.mean()), float(low), float(high), **more)
 
 
 @dataclass(frozen=True)
-class Effect:
-    """One precedence; the sequence of its units is the one that is better.
+class Effect(Estimate):
+    """Points per episode that `before` before `after`, the better sequence, is worth.
 
-    Attributes:
-        effect, low, high: points per episode that `before` before `after` is worth, with 95% interval. The interval
-            includes what the additive model leaves unexplained.
-        swaps: pairs of measured orders that differ in this precedence only.
-        by_swaps: mean difference of these pairs, without any model; None if there are no such pairs.
-        in_best: whether all orders of the winning set have it.
+    The interval includes what the additive model leaves unexplained.
     """
 
     before: str
     after: str
-    effect: float
-    low: float
-    high: float
-    swaps: int
-    by_swaps: Estimate | None
-    in_best: bool
+    swaps: int  #: pairs of measured orders that differ in this precedence only
+    by_swaps: Estimate | None  #: mean difference of these pairs, without any model; None if there are none
+    in_best: bool  #: whether all orders of the winning set have it
 
 
 @dataclass(frozen=True)
 class Precedences:
-    """All precedences that the measured orders identify, the largest effect first.
-
-    Attributes:
-        r_squared: share of the variance between orders that single precedences explain; None if all values are equal.
-        residual_sd: of the orders' values around the model, in points: interactions of precedences; None if there are
-            no more orders than coefficients.
-    """
+    """All precedences that the measured orders identify, the largest effect first."""
 
     effects: tuple[Effect, ...]
+    #: Share of the variance between orders that single precedences explain; None if all values are equal.
     r_squared: float | None
+    #: Of the orders' values around the model: interactions. None if there are no more orders than coefficients.
     residual_sd: float | None
 
 
 def precedence_effects(
-    values: np.ndarray,
-    precedes: np.ndarray,
-    pairs: Sequence[tuple[str, str]],
-    best: np.ndarray,
+    values: np.ndarray, precedes: np.ndarray, pairs: Sequence[tuple[str, str]], best: np.ndarray,
     rng: np.random.Generator,
-) -> Precedences:
+) -> Precedences:  # fmt: skip
     """Fit the additive model to each draw by generalised least squares.
 
     Args:
-        values: (draws, K) of the orders' true values. precedes: (K, P) 0 or 1.
-        pairs: P names (a, b). Those whose effect the measured orders do not identify are left out.
-        best: (K,) bool, the winning set.
+        values: (draws, K) of the orders' true values. precedes: (K, P), see `Measured`. best: (K,) bool, winning set.
         rng: for the lack of fit, which is added to each draw with the residual variance (itself uncertain).
     """
     k = values.shape[1]
@@ -105,12 +87,13 @@ def precedence_effects(
         sign = 1 if coefficients[:, p + 1].mean() >= 0 else -1
         better = sign * (precedes[:, p] - 0.5) > 0
         first, second = np.nonzero(single[:, :, p] & better[:, None])
-        swapped = (values[:, first] - values[:, second]).mean(axis=1) if len(first) else None
-        worth, by_swaps = Estimate.of(sign * coefficients[:, p + 1]), None if swapped is None else Estimate.of(swapped)
-        (before, after), in_best = pairs[p][::sign], bool(better[best].all())
-        effects.append(Effect(before, after, worth.value, worth.low, worth.high, len(first), by_swaps, in_best))
+        by_swaps = Estimate.of((values[:, first] - values[:, second]).mean(axis=1)) if len(first) else None
+        effects.append(Effect.of(
+            sign * coefficients[:, p + 1], before=pairs[p][::sign][0], after=pairs[p][::sign][1], swaps=len(first),
+            by_swaps=by_swaps, in_best=bool(better[best].all()),
+        ))  # fmt: skip
     return Precedences(
-        tuple(sorted(effects, key=lambda effect: -effect.effect)),
+        tuple(sorted(effects, key=lambda effect: -effect.value)),
         1 - squares / total if total > 0 else None,
         math.sqrt(variance) if freedom else None,
     )

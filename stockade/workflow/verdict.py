@@ -5,8 +5,6 @@ Measured -> posterior draws -> Verdict (one per goal) -> lines of text
 Goals with several attackers: `mean` over the attackers, and `worst`, the minimum over them.
 """
 
-from __future__ import annotations
-
 import math
 import textwrap
 from collections.abc import Sequence
@@ -28,31 +26,25 @@ NAMED_ORDERS, NAMED_PRECEDENCES = 6, 3  # that the words list at most
 
 
 @dataclass(frozen=True)
-class Posterior:
-    """What is known of one order, for one goal.
+class Posterior(Estimate):
+    """What is known of one order, for one goal: value, low and high are of its true value.
 
     Attributes:
-        measured: mean return of its episodes. value, low, high: posterior mean and 95% interval of its true value.
+        measured: mean return of its episodes.
         p_best: in each posterior draw, the orders within the margin of that draw's best share one win equally; p_best
             is the order's mean share. It sums to 1 over the orders, and n orders that are truly equal have 1/n each.
         p_equal: probability of being within the margin of the best.
         status: `equal` (p_equal of at least 0.95), `worse` (at most 0.05 and not in the winning set), or `open`: not
             told apart from the best yet.
-        best: whether it is in the winning set: the fewest orders that hold the one with the highest true value with
-            probability 0.95, and every order with p_equal of at least 0.5.
         by_attacker: its value against each attacker.
     """
 
     order: str
     measured: float
-    value: float
-    low: float
-    high: float
     p_best: float
     p_equal: float
     status: Status
-    best: bool
-    by_attacker: tuple[Estimate, ...]
+    by_attacker: dict[str, Estimate]
 
 
 @dataclass(frozen=True)
@@ -61,7 +53,9 @@ class Verdict:
 
     Attributes:
         margin: points within which two orders count as equal.
-        orders: in the sequence in which they were measured. best: the winning set, the highest p_best first.
+        orders: in the sequence in which they were measured.
+        best: the winning set, the highest p_best first: the fewest orders that hold the one with the highest true value
+            with probability 0.95, and every order with p_equal of at least 0.5.
         rule: precedences (before, after) that all of the winning set share, if every other order lacks one of them;
             otherwise empty. any_place: units that are in no precedence of the rule.
         free: value of the agent that may repair in any order; cost: that minus the value of the best order, positive if
@@ -85,16 +79,11 @@ def judge(
 ) -> tuple[Verdict, ...]:
     """The verdicts: for one attacker one (`mean`), for several those of `mean` and `worst`.
 
-    Args:
-        measured: the evaluation of all orders.
-        margin: points within which orders count as equal; default: the larger of 0.3 points and 3% of the best value.
-        seed: of the posterior draws; the same input gives the same verdict.
-        draws: from the posterior.
+    Orders within `margin` points count as equal; default: the larger of 0.3 points and 3% of the best value. The
+    posterior is drawn from so many times; the same input gives the same verdict.
     """
     if margin is not None and not (math.isfinite(margin) and margin >= 0):
         raise InputError(f"margin: {margin} is not possible; give 0 or more points")
-    if draws < 2:
-        raise InputError(f"draws: {draws} is too few; give 2 or more")
     rng = np.random.default_rng(seed)
     values, free = sample_values(measured, draws, rng)
     goals: tuple[Goal, ...] = ("mean", "worst") if len(measured.attackers) > 1 else ("mean",)
@@ -116,15 +105,16 @@ def _judge_goal(
     orders = []
     for k, label in enumerate(measured.orders):
         status: Status = "equal" if p_equal[k] >= SURE else "open" if best[k] or p_equal[k] > 1 - SURE else "worse"
-        mine, each = Estimate.of(values[:, k]), tuple(Estimate.of(draws) for draws in by_attacker[:, :, k].T)
-        numbers = (float(means[k]), mine.value, mine.low, mine.high, float(p_best[k]), float(p_equal[k]))
-        orders.append(Posterior(label, *numbers, status, bool(best[k]), each))
-    rule, any_place = _rule(measured, best)
+        each = {red: Estimate.of(by_attacker[:, a, k]) for a, red in enumerate(measured.attackers)}
+        orders.append(Posterior.of(
+            values[:, k], order=label, measured=float(means[k]), p_best=float(p_best[k]), p_equal=float(p_equal[k]),
+            status=status, by_attacker=each,
+        ))  # fmt: skip
     free = None if free_by_attacker is None else combine(free_by_attacker, axis=1)
     leader = values[:, values.mean(axis=0).argmax()]
     return Verdict(
         goal, measured.attackers, margin, tuple(orders),
-        tuple(measured.orders[k] for k in np.argsort(-p_best, kind="stable") if best[k]), rule, any_place,
+        tuple(measured.orders[k] for k in np.argsort(-p_best, kind="stable") if best[k]), *_rule(measured, best),
         precedence_effects(values, measured.precedes, measured.pairs, best, rng),
         None if free is None else Estimate.of(free), None if free is None else Estimate.of(free - leader),
     )  # fmt: skip
@@ -160,24 +150,21 @@ def verdict_lines(
 ) -> list[str]:
     """The verdicts in words, at most 100 columns wide.
 
-    Args:
-        verdicts: of `judge`.
-        coverage: a sentence that says what was not tried. remarks: sentences that come first.
-        next_step: what to do if questions are open, for example `"more episodes: --total-episodes 200000"`.
+    `coverage` is a sentence that says what was not tried, `remarks` are sentences that come first, `next_step` is what
+    to do if questions are open.
     """
     sentences = list(remarks)
     for verdict in verdicts:
         if len(verdicts) > 1:
-            attackers = " and ".join(verdict.attackers)
-            sentences.append(f"Mean over {attackers}:" if verdict.goal == "mean" else f"Worst case of {attackers}:")
+            goal = "Mean over" if verdict.goal == "mean" else "Worst case of"
+            sentences.append(f"{goal} {' and '.join(verdict.attackers)}:")
         sentences += _Words(verdict).sentences()
     sentences.append(coverage)
     if any(order.status == "open" for verdict in verdicts for order in verdict.orders):
         sentences.append(f"To settle what is open: {next_step or 'more training or evaluation episodes'}.")
     # A line does not break inside an order.
-    whole = [sentence.replace(" > ", "\xa0>\xa0") for sentence in sentences]
-    lines = [line for sentence in whole for line in textwrap.wrap(sentence, WIDTH, subsequent_indent="  ")]
-    return [line.replace("\xa0", " ") for line in lines]
+    wrapped = [textwrap.wrap(s.replace(" > ", "\xa0>\xa0"), WIDTH, subsequent_indent="  ") for s in sentences]
+    return [line.replace("\xa0", " ") for lines in wrapped for line in lines]
 
 
 class _Words:
@@ -192,8 +179,8 @@ class _Words:
         """With the decimals that the margin needs, and no negative zero."""
         return f"{round(value, self.digits) + 0.0:.{self.digits}f}"
 
-    def interval(self, low: float, high: float) -> str:
-        return f"({self.number(low)} to {self.number(high)})"
+    def interval(self, found: Estimate) -> str:
+        return f"({self.number(found.low)} to {self.number(found.high)})"
 
     def sentences(self) -> list[str]:
         orders = self.verdict.orders
@@ -208,13 +195,11 @@ class _Words:
     def claims(self) -> list[str]:
         """Precedences that are surely worth something, the largest first."""
         margin, sentences = self.verdict.margin, []
-        effects = [e for e in self.verdict.precedences.effects if round(e.low, self.digits) > 0 and e.effect >= margin]
+        effects = [e for e in self.verdict.precedences.effects if round(e.low, self.digits) > 0 and e.value >= margin]
         for e in effects[:NAMED_PRECEDENCES]:
-            worth = f"worth +{self.number(e.effect)} points per episode {self.interval(e.low, e.high)}"
-            if e.in_best:
-                sentences.append(f"Repair {e.before} before {e.after}: that precedence is {worth}.")
-            else:
-                sentences.append(f"On average over the orders, {e.before} before {e.after} is {worth}.")
+            pair, worth = f"{e.before} before {e.after}", f"worth +{self.number(e.value)} points per episode"
+            claim = f"Repair {pair}: that precedence" if e.in_best else f"On average over the orders, {pair}"
+            sentences.append(f"{claim} is {worth} {self.interval(e)}.")
         return sentences
 
     def best(self) -> list[str]:
@@ -242,12 +227,11 @@ class _Words:
         verdict = self.verdict
         if not verdict.rule or len(verdict.best) == 1 or any(order.status == "open" for order in verdict.orders):
             return []
-        sentences = [f"These are all tried orders with {' and '.join(f'{a} before {b}' for a, b in verdict.rule)}."]
+        said = f"These are all tried orders with {' and '.join(f'{a} before {b}' for a, b in verdict.rule)}."
         if verdict.any_place:
-            stands = "stands" if len(verdict.any_place) == 1 else "stand"
-            where = f"Where {' and '.join(verdict.any_place)} {stands} makes no difference there"
-            sentences.append(f"{where} (less than {self.within}).")
-        return [" ".join(sentences)]
+            stand = " and ".join(verdict.any_place) + (" stands" if len(verdict.any_place) == 1 else " stand")
+            said += f" Where {stand} makes no difference there (less than {self.within})."
+        return [said]
 
     def cost(self) -> list[str]:
         """Of having to keep an order at all."""
@@ -256,10 +240,10 @@ class _Words:
             return []
         against = f"an agent that may repair in any order ({self.number(free.value)})"
         if cost.high < 0:
-            better = f"{self.number(-cost.value)} points {self.interval(-cost.high, -cost.low)}"
+            better = f"{self.number(-cost.value)} points ({self.number(-cost.high)} to {self.number(-cost.low)})"
             return [f"The best order is {better} better than {against}, which needs more training."]
         if cost.low > 0 and round(cost.value, self.digits) > 0:
-            size = f"costs {self.number(cost.value)} points {self.interval(cost.low, cost.high)}"
+            size = f"costs {self.number(cost.value)} points {self.interval(cost)}"
         else:
             most = 10**-self.digits * math.ceil(max(cost.high, 1e-9) * 10**self.digits)
             size = f"costs nothing that can be measured (less than {self.number(most)} points)"
@@ -274,8 +258,8 @@ class _Words:
             sentences.append(f"Precedences interact: one by one they explain the values up to {left}.")
         for e in found.effects:
             swaps = e.by_swaps
-            if swaps and (swaps.low > e.high or swaps.high < e.low) and abs(swaps.value - e.effect) > margin:
-                worth = f"{self.number(swaps.value)} {self.interval(swaps.low, swaps.high)}"
-                model = f"the additive model says {self.number(e.effect)}"
+            if swaps and (swaps.low > e.high or swaps.high < e.low) and abs(swaps.value - e.value) > margin:
+                worth = f"{self.number(swaps.value)} {self.interval(swaps)}"
+                model = f"the additive model says {self.number(e.value)}"
                 sentences.append(f"Orders that differ only in {e.before} before {e.after} differ by {worth}; {model}.")
         return sentences
