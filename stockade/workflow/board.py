@@ -33,17 +33,27 @@ class Board:
             values, sds: (orders,) of the last round and how much they moved lately, or None before the first round.
             shares: (orders,) of the environments.
         """
-        if sys.stdout.isatty():
-            if time.monotonic() - self._drawn < _REDRAW_SECONDS:
-                return
-            self._drawn = time.monotonic()
+        live, now = sys.stdout.isatty(), time.monotonic()
+        passed = [part for part in _PRINTED_AT if self._printed < part <= episodes / total]
+        if now - self._drawn < _REDRAW_SECONDS if live else values is None or not passed:
+            return
+        self._drawn, self._printed = now, passed[-1] if passed else self._printed
+        done, rate = min(1.0, episodes / total), (episodes - self._first) / max(now - self._begin, 1e-9)
+        left = f", {duration((total - episodes) / rate)} left" if rate > 0 and done < 1 else ""
+        bar = ("#" * round(_BAR * done)).ljust(_BAR, ".")
+        lines = [f"[{bar}] {episodes:,} of {total:,} episodes, {rate:,.0f} per second{left}"]
+        if values is None:
+            lines.append("no values yet: the first round of greedy episodes comes soon")
+        else:
+            moved = [f"± {sd:.2f}" if np.isfinite(sd) else "" for sd in (np.zeros_like(values) if sds is None else sds)]
+            ranked = np.argsort(-values, kind="stable")
+            rows = [[self._labels[k], fixed(values[k]), moved[k], f"{100 * shares[k]:.0f}%"] for k in ranked]
+            lines += str(Table(["order", "value so far", "moved", "share"], rows, align="lrrr")).split("\n")
+        if live:
             size = shutil.get_terminal_size()
-            lines = self._lines(episodes, total, values, sds, shares)[: max(2, size.lines - 2)]
-            self.say("\n".join(line[: size.columns - 1] for line in lines))
-            self._height = len(lines)
-        elif values is not None and (passed := [p for p in _PRINTED_AT if self._printed < p <= episodes / total]):
-            self._printed = passed[-1]
-            self.say("\n".join(self._lines(episodes, total, values, sds, shares)))
+            lines = [line[: size.columns - 1] for line in lines[: max(2, size.lines - 2)]]
+        self.say("\n".join(lines))
+        self._height = len(lines) if live else 0
 
     def say(self, text: str) -> None:
         """A remark, in place of the table."""
@@ -55,18 +65,3 @@ class Board:
         if self._height:
             print(f"\x1b[{self._height}A\x1b[0J", end="", flush=True)
             self._height = 0
-
-    def _lines(
-        self, episodes: int, total: int, values: np.ndarray | None, sds: np.ndarray | None, shares: np.ndarray
-    ) -> list[str]:
-        done = min(1.0, episodes / total)
-        rate = (episodes - self._first) / max(time.monotonic() - self._begin, 1e-9)
-        left = f", {duration((total - episodes) / rate)} left" if rate > 0 and done < 1 else ""
-        bar = ("#" * round(_BAR * done)).ljust(_BAR, ".")
-        head = f"[{bar}] {episodes:,} of {total:,} episodes, {rate:,.0f} per second{left}"
-        if values is None:
-            return [head, "no values yet: the first round of greedy episodes comes soon"]
-        moved = [f"± {sd:.2f}" if np.isfinite(sd) else "" for sd in (np.zeros_like(values) if sds is None else sds)]
-        ranked = np.argsort(-values, kind="stable")
-        rows = [[self._labels[k], fixed(values[k]), moved[k], f"{100 * shares[k]:.0f}%"] for k in ranked]
-        return [head, *str(Table(["order", "value so far", "moved", "share"], rows, align="lrrr")).split("\n")]

@@ -57,12 +57,10 @@ class ConditionedTraining:
 
     @property
     def episodes(self) -> int:
-        """Trained so far."""
         return self.learner.episodes
 
     @property
     def policy(self) -> Policy:
-        """The policy as it is."""
         return self.learner.policy
 
     def advance(self, until: int) -> Played:
@@ -113,10 +111,8 @@ class ConditionedTraining:
         return StrictVectorEnv(world, *self._tables, config.judge)
 
     def close(self) -> None:
-        """End threads and environments."""
         self.learner.close()
 
-    # --------------------------------------------------------------------------------------------- state, for resume
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Everything that goes on, for a checkpoint."""
         arrays, rest = self.learner.state()

@@ -130,9 +130,6 @@ class SearchConfig:
         if self.units == "hosts":
             too_many = "must be together with --units hosts: there are too many orders"
             require(self, ("train",), lambda v: v == "together", too_many)
-        self._check_engine()
-
-    def _check_engine(self) -> None:
         whole = "must be a whole number, or above 0 and below 1"
         require(self, ("num_cpus_per_workflow",), lambda v: 0 < v < 1 or (v >= 1 and v % 1 == 0), whole)
         if self.engine != "ray":
@@ -142,7 +139,6 @@ class SearchConfig:
             raise InputError(f"--address {self.address}: Ray's client protocol cannot carry a search; run it on a node "
                              "of the cluster (a head without CPUs of its own will do) with --address auto")  # fmt: skip
 
-    # ------------------------------------------------------------------------------------------- what follows from them
     @property
     def reds(self) -> tuple[str, ...]:
         """The attackers, by their short names."""
@@ -150,12 +146,10 @@ class SearchConfig:
 
     @property
     def separate(self) -> bool:
-        """Whether every order is trained alone."""
         return self.constraint == "reward" or self.train == "separate"
 
     @property
     def budget(self) -> int:
-        """Training episodes of the whole search."""
         return self.total_episodes or 100_000
 
     @property
@@ -171,12 +165,10 @@ class SearchConfig:
 
     @property
     def protocol(self) -> RewardProtocol:
-        """The settings of `--constraint reward`."""
         return self.first_version
 
     @property
     def ppo(self) -> PPOConfig:
-        """The learner's settings."""
         steps = self.update_steps or self.horizon + 1
         if self.constraint == "reward":  # short trainings: a shorter view ahead and more, larger steps learn faster
             return PPOConfig(
@@ -200,7 +192,6 @@ class SearchConfig:
             found += [f"{flag_of(name)} has no effect with --train together" for name in _changed(self) if name in idle]
         return found
 
-    # ------------------------------------------------------------------------------------------------------ on its way
     def run(self) -> int:
         """Search; the exit code is 130 after Ctrl-C and 143 after SIGTERM."""
         from stockade.workflow.search import search  # not before it is needed: brings Torch along
@@ -217,7 +208,6 @@ class SearchConfig:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
-        """Back from config.json."""
         content = dict(content)
         if content.pop("format", 1) != FORMAT:
             raise InputError("this search is of another version of Stockade and cannot be continued; its policies can "

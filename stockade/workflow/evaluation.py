@@ -29,7 +29,6 @@ class Evaluate:
     json: JsonFile = None  # Write the result, each single return included, to this file too; - is standard output.
 
     def run(self) -> int:
-        """Play, print, write."""
         with json_output(self.json) as write:
             result = evaluate(self.settings)
             print(result)

@@ -45,9 +45,8 @@ def draw_search(folder: Path) -> list[Path]:
     try:
         found = _parse(json.loads(summary.read_text()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"no finished search: {summary} is missing, damaged or of another version ({error!r})"
-        ) from error
+        said = f"no finished search: {summary} is missing, damaged or of another version ({error!r})"
+        raise InputError(said) from error
     try:
         pictures.mkdir(exist_ok=True)
         for draw in (_values, _learning, _precedences):

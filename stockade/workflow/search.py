@@ -54,12 +54,10 @@ class SearchResult:
 
     @property
     def exit_code(self) -> int:
-        """Of the command."""
         return 0 if self.stopped is None else 128 + self.stopped
 
     @property
     def verdict(self) -> str:
-        """In words."""
         return "" if self.answer is None else "\n".join(self.answer.lines)
 
     @property
@@ -88,7 +86,14 @@ def search(config: SearchConfig) -> SearchResult:
         for remark in config.without_effect():
             print(f"warning: {remark}", file=sys.stderr, flush=True)
         with run_session(folder.path):
-            found = _separately(config, folder) if config.separate else _together(config, folder)
+            if config.separate:
+                from stockade.workflow.separate import SeparateSession
+
+                session = SeparateSession(config, folder)
+                stopped = session.run()
+                found = session.outcome() if stopped is None else stopped
+            else:
+                found = _together(config, folder)
             if not isinstance(found, Outcome):
                 return SearchResult(folder.path, None, found)
             result = finish(config, folder, found)
@@ -108,8 +113,7 @@ def _open(config: SearchConfig) -> tuple[SearchConfig, SearchFolder]:
             require_listener(config.address or os.environ.get("RAY_ADDRESS", ""))
         return config, SearchFolder.create(config)
     folder = SearchFolder.find(config.resume, config.runs)
-    own = folder.read_config()
-    asked = config.total_episodes
+    own, asked = folder.read_config(), config.total_episodes
     if asked is not None and asked < own.budget:
         raise SettingError("total_episodes", asked, f"is less than the {own.budget:,} of {folder.path}: a search can "
                            "only be extended")  # fmt: skip
@@ -175,7 +179,7 @@ def _measure(config: SearchConfig, training: TogetherTraining, plan: AllOrders, 
         types = [training.units.describe(order, matters) for order in orders[: references - 1]]
         curves["orders"] = [*types, "no order", "best order of hosts"]
         extra = finer(inner, plan, chosen[:-1], returns)
-    why = "values stopped improving after" if training.stopped_early else "the budget is used:"
+    why = "values stopped improving after" if training.last_goal < training.budget else "the budget is used:"
     ended = f"{why} {inner.episodes:,} of {training.budget:,} episodes"
     return Outcome(
         training.units, matters, orders, returns[:, :-1], sd, episodes[chosen[:-1]], returns[:, -1], moved[:, -1],
@@ -202,15 +206,6 @@ def save_policy(folder: Path, training: TogetherTraining, orders: Sequence[Ranki
         "orders": {training.units.describe(order): list(order) for order in orders},
     }  # fmt: skip
     save((folder / POLICY).with_suffix(""), Checkpoint(arrays, rest))
-
-
-# ----------------------------------------------------------------------------------------------------- one at a time
-def _separately(config: SearchConfig, folder: SearchFolder) -> Outcome | int:
-    from stockade.workflow.separate import SeparateSession
-
-    session = SeparateSession(config, folder)
-    stopped = session.run()
-    return session.outcome() if stopped is None else stopped
 
 
 # -------------------------------------------------------------------------------------------------------- at the end

@@ -14,8 +14,7 @@ import stockade
 from stockade.text import Table, fixed, interval, plural
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import ORDERS, members_of
-from stockade.workflow.posterior import Measured
-from stockade.workflow.precedence import Estimate
+from stockade.workflow.posterior import Estimate, Measured
 from stockade.workflow.units import Ranking, Units
 from stockade.workflow.verdict import Posterior, Verdict, judge, verdict_lines
 
@@ -90,11 +89,8 @@ def answer(config: SearchConfig, outcome: Outcome) -> Answer:
     again = f"stockade search --resume SEARCH --total-episodes {2 * config.budget}"
     lines = verdict_lines(verdicts, coverage, remarks=remarks, next_step=again)
     return Answer(verdicts, tuple(lines), _table(config, outcome, verdict, ranked), {
-        "stockade": stockade.__version__, "format": 2,
-        "verdict": "\n".join(lines),
-        "best": list(verdict.best),
-        "margin": verdict.margin,
-        "goal": verdict.goal,
+        "stockade": stockade.__version__, "format": 2, "verdict": "\n".join(lines), "best": list(verdict.best),
+        "margin": verdict.margin, "goal": verdict.goal,
         "best_by_goal": {v.goal: list(v.best) for v in verdicts},
         "classes": [
             {
@@ -112,8 +108,7 @@ def answer(config: SearchConfig, outcome: Outcome) -> Answer:
         "cost_of_order": None if verdict.cost is None else asdict(verdict.cost),
         "settings": config.to_json(),
         "matters": [name for name, m in zip(outcome.units.names, outcome.matters, strict=True) if m],
-        "ended": outcome.ended,
-        "seconds": outcome.seconds,
+        "ended": outcome.ended, "seconds": outcome.seconds,
         "curves": {"orders": [*measured.orders, *["no order"] * (verdict.free is not None)], **outcome.curves},
         **outcome.extra,
     })  # fmt: skip

@@ -36,13 +36,11 @@ class Curves:
     shares: list[np.ndarray] = field(default_factory=list)  #: (orders,) in it
 
     def to_json(self) -> dict[str, Any]:
-        """For a checkpoint and summary.json."""
         return {"episodes": self.episodes, "values": [v.tolist() for v in self.values],
                 "shares": [s.tolist() for s in self.shares]}  # fmt: skip
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
-        """Back from a checkpoint."""
         values, shares = ([np.array(x) for x in content[name]] for name in ("values", "shares"))
         return cls(list(content["episodes"]), values, shares)
 
@@ -85,7 +83,6 @@ class TogetherTraining:
         self._begin, self._before = time.monotonic(), 0.0
         self._restore()
 
-    # --------------------------------------------------------------------------------------------------------- rounds
     def run(self, should_stop: Callable[[], bool], show: Callable[[Self], None]) -> bool:
         """Train to the end; False if `should_stop` said so before. `show` is called after every iteration."""
         largest = self.config.n_envs * -(-self.config.ppo.update_steps // (self.config.horizon + 1))
@@ -112,11 +109,6 @@ class TogetherTraining:
         if self.last_goal == self.budget and no_longer_improving(self.curves.values):
             self.last_goal = min(self.budget, int(self.training.episodes * (1 + FINISH)))
 
-    @property
-    def stopped_early(self) -> bool:
-        """Whether the values stopped improving before the budget was used."""
-        return self.last_goal < self.budget
-
     def training_sd(self) -> np.ndarray:
         """(attackers, orders) how much a value still moved from round to round at the end: the training noise left.
 
@@ -130,10 +122,8 @@ class TogetherTraining:
         return self._before + time.monotonic() - self._begin
 
     def close(self) -> None:
-        """End threads and environments."""
         self.training.close()
 
-    # ---------------------------------------------------------------------------------------------------------- on disk
     def save(self) -> None:
         """Write a checkpoint; if that fails, warn and go on: the next one tries again."""
         if self._checkpoints is None or self._saved == self.training.learner.iteration:

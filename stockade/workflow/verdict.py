@@ -7,7 +7,7 @@ Goals with several attackers: `mean` over the attackers, and `worst`, the minimu
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,8 +15,7 @@ import numpy as np
 
 from stockade.errors import InputError
 from stockade.text import WIDTH
-from stockade.workflow.posterior import Measured, sample_values
-from stockade.workflow.precedence import Estimate, Precedences, precedence_effects
+from stockade.workflow.posterior import Estimate, Measured, Precedences, precedence_effects, sample_values
 
 Goal = Literal["mean", "worst"]
 Status = Literal["equal", "open", "worse"]
@@ -27,51 +26,36 @@ NAMED_ORDERS, NAMED_PRECEDENCES = 6, 3  # that the words list at most
 
 @dataclass(frozen=True)
 class Posterior(Estimate):
-    """What is known of one order, for one goal: value, low and high are of its true value.
-
-    Attributes:
-        measured: mean return of its episodes.
-        p_best: in each posterior draw, the orders within the margin of that draw's best share one win equally; p_best
-            is the order's mean share. It sums to 1 over the orders, and n orders that are truly equal have 1/n each.
-        p_equal: probability of being within the margin of the best.
-        status: `equal` (p_equal of at least 0.95), `worse` (at most 0.05 and not in the winning set), or `open`: not
-            told apart from the best yet.
-        by_attacker: its value against each attacker.
-    """
+    """What is known of one order, for one goal: value, low and high are of its true value."""
 
     order: str
-    measured: float
+    measured: float  #: mean return of its episodes
+    #: Mean share of wins: in each draw, the orders within the margin of that draw's best share one win equally. So it
+    #: sums to 1 over the orders, and n orders that are truly equal have 1/n each.
     p_best: float
-    p_equal: float
+    p_equal: float  #: probability of being within the margin of the best
+    #: p_equal of at least 0.95; at most 0.05 and not in the winning set; or open: not told apart from the best yet.
     status: Status
-    by_attacker: dict[str, Estimate]
+    by_attacker: dict[str, Estimate]  #: its value against each
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer for one goal.
-
-    Attributes:
-        margin: points within which two orders count as equal.
-        orders: in the sequence in which they were measured.
-        best: the winning set, the highest p_best first: the fewest orders that hold the one with the highest true value
-            with probability 0.95, and every order with p_equal of at least 0.5.
-        rule: precedences (before, after) that all of the winning set share, if every other order lacks one of them;
-            otherwise empty. any_place: units that are in no precedence of the rule.
-        free: value of the agent that may repair in any order; cost: that minus the value of the best order, positive if
-            the order costs something. None if it was not measured.
-    """
+    """The answer for one goal."""
 
     goal: Goal
     attackers: tuple[str, ...]
-    margin: float
-    orders: tuple[Posterior, ...]
+    margin: float  #: points within which two orders count as equal
+    orders: tuple[Posterior, ...]  #: in the sequence in which they were measured
+    #: The winning set, the highest p_best first: the fewest orders that hold the one with the highest true value with
+    #: probability 0.95, and every order with p_equal of at least 0.5.
     best: tuple[str, ...]
+    #: Precedences (before, after) that all of the winning set share, if every other order lacks one of them.
     rule: tuple[tuple[str, str], ...]
-    any_place: tuple[str, ...]
+    any_place: tuple[str, ...]  #: units that are in no precedence of the rule
     precedences: Precedences
-    free: Estimate | None
-    cost: Estimate | None
+    free: Estimate | None  #: value of the agent that may repair in any order, if it was measured
+    cost: Estimate | None  #: that minus the value of the best order: positive if the order costs something
 
 
 def judge(
@@ -182,38 +166,38 @@ class _Words:
     def interval(self, found: Estimate) -> str:
         return f"({self.number(found.low)} to {self.number(found.high)})"
 
-    def sentences(self) -> list[str]:
+    def sentences(self) -> Iterator[str]:
         orders = self.verdict.orders
         value = self.number(max(order.value for order in orders))
         if len(orders) == 1:
-            return [f"Only one class of orders was tried: {orders[0].order} ({value}).", *self.cost()]
-        if all(order.status == "equal" for order in orders):
+            yield f"Only one class of orders was tried: {orders[0].order} ({value})."
+            yield from self.cost()
+        elif all(order.status == "equal" for order in orders):
             no_better = f"No order is better than another by more than {self.within} ({value})"
-            return [f"{no_better}: the order does not matter here.", *self.cost()]
-        return [*self.claims(), *self.best(), *self.rule(), *self.cost(), *self.limits()]
+            yield f"{no_better}: the order does not matter here."
+            yield from self.cost()
+        else:
+            for part in (self.claims, self.best, self.rule, self.cost, self.limits):
+                yield from part()
 
-    def claims(self) -> list[str]:
+    def claims(self) -> Iterator[str]:
         """Precedences that are surely worth something, the largest first."""
-        margin, sentences = self.verdict.margin, []
+        margin = self.verdict.margin
         effects = [e for e in self.verdict.precedences.effects if round(e.low, self.digits) > 0 and e.value >= margin]
         for e in effects[:NAMED_PRECEDENCES]:
             pair, worth = f"{e.before} before {e.after}", f"worth +{self.number(e.value)} points per episode"
             claim = f"Repair {pair}: that precedence" if e.in_best else f"On average over the orders, {pair}"
-            sentences.append(f"{claim} is {worth} {self.interval(e)}.")
-        return sentences
+            yield f"{claim} is {worth} {self.interval(e)}."
 
-    def best(self) -> list[str]:
+    def best(self) -> Iterator[str]:
         """The orders that are equal to the best, and those that may be."""
         ranked = sorted(self.verdict.orders, key=lambda order: -order.p_best)
         equal, unsure = ([o for o in ranked if o.status == status] for status in ("equal", "open"))
-        sentences = []
         if equal:
-            head = "Best so far" if unsure else "Best"
             several = f"{len(equal)} orders that are equal within {self.within}: " if len(equal) > 1 else ""
-            sentences.append(f"{head}: {several}{self.listed(equal)}")
+            yield f"{'Best so far' if unsure else 'Best'}: {several}{self.listed(equal)}"
         if unsure:
-            sentences.append(f"{'Perhaps as good' if equal else 'Open, the best is among'}: {self.listed(unsure)}")
-        return sentences
+            yield f"{'Perhaps as good' if equal else 'Open, the best is among'}: {self.listed(unsure)}"
 
     def listed(self, orders: Sequence[Posterior]) -> str:
         """Orders with their values and probabilities."""
@@ -222,44 +206,41 @@ class _Words:
         chances = [f"{o.p_best:.2f}".removeprefix("0") for o in orders[:NAMED_ORDERS]]
         return f"{', '.join(named + more)}. P(best) {', '.join(chances)}."
 
-    def rule(self) -> list[str]:
+    def rule(self) -> Iterator[str]:
         """What the best have in common, and what makes no difference; only said if it is certain."""
         verdict = self.verdict
-        if not verdict.rule or len(verdict.best) == 1 or any(order.status == "open" for order in verdict.orders):
-            return []
-        said = f"These are all tried orders with {' and '.join(f'{a} before {b}' for a, b in verdict.rule)}."
-        if verdict.any_place:
-            stand = " and ".join(verdict.any_place) + (" stands" if len(verdict.any_place) == 1 else " stand")
-            said += f" Where {stand} makes no difference there (less than {self.within})."
-        return [said]
+        if verdict.rule and len(verdict.best) > 1 and all(order.status != "open" for order in verdict.orders):
+            said = f"These are all tried orders with {' and '.join(f'{a} before {b}' for a, b in verdict.rule)}."
+            if verdict.any_place:
+                stand = " and ".join(verdict.any_place) + (" stands" if len(verdict.any_place) == 1 else " stand")
+                said += f" Where {stand} makes no difference there (less than {self.within})."
+            yield said
 
-    def cost(self) -> list[str]:
+    def cost(self) -> Iterator[str]:
         """Of having to keep an order at all."""
         free, cost = self.verdict.free, self.verdict.cost
         if free is None or cost is None:
-            return []
+            return
         against = f"an agent that may repair in any order ({self.number(free.value)})"
         if cost.high < 0:
             better = f"{self.number(-cost.value)} points ({self.number(-cost.high)} to {self.number(-cost.low)})"
-            return [f"The best order is {better} better than {against}, which needs more training."]
-        if cost.low > 0 and round(cost.value, self.digits) > 0:
-            size = f"costs {self.number(cost.value)} points {self.interval(cost)}"
+            yield f"The best order is {better} better than {against}, which needs more training."
+        elif cost.low > 0 and round(cost.value, self.digits) > 0:
+            yield f"The order costs {self.number(cost.value)} points {self.interval(cost)} against {against}."
         else:
             most = 10**-self.digits * math.ceil(max(cost.high, 1e-9) * 10**self.digits)
             size = f"costs nothing that can be measured (less than {self.number(most)} points)"
-        return [f"The order {size} against {against}."]
+            yield f"The order {size} against {against}."
 
-    def limits(self) -> list[str]:
+    def limits(self) -> Iterator[str]:
         """Where the words about precedences fall short."""
         found, margin = self.verdict.precedences, self.verdict.margin
-        sentences = []
         if found.residual_sd is not None and found.r_squared is not None and found.residual_sd > margin:
             left = f"{self.number(found.residual_sd)} points (R2 {found.r_squared:.3f})"
-            sentences.append(f"Precedences interact: one by one they explain the values up to {left}.")
+            yield f"Precedences interact: one by one they explain the values up to {left}."
         for e in found.effects:
             swaps = e.by_swaps
             if swaps and (swaps.low > e.high or swaps.high < e.low) and abs(swaps.value - e.value) > margin:
                 worth = f"{self.number(swaps.value)} {self.interval(swaps)}"
                 model = f"the additive model says {self.number(e.value)}"
-                sentences.append(f"Orders that differ only in {e.before} before {e.after} differ by {worth}; {model}.")
-        return sentences
+                yield f"Orders that differ only in {e.before} before {e.after} differ by {worth}; {model}."

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stockade.workflow.precedence import Effect, Precedences, precedence_effects
+from stockade.workflow.posterior import Effect, Precedences, precedence_effects
 from tests.workflow.pairs import pairs_of
 
 ORDERS = list(itertools.permutations(("a", "b", "c", "d")))

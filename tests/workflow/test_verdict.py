@@ -13,8 +13,7 @@ from scipy import stats
 from stockade.errors import InputError
 from stockade.text import WIDTH
 from stockade.workflow import posterior
-from stockade.workflow.posterior import Measured
-from stockade.workflow.precedence import Estimate
+from stockade.workflow.posterior import Estimate, Measured
 from stockade.workflow.verdict import Verdict, judge, verdict_lines
 from tests.workflow.pairs import pairs_of
 
