@@ -35,7 +35,8 @@ class Board:
         """
         live, now = sys.stdout.isatty(), time.monotonic()
         passed = [part for part in _PRINTED_AT if self._printed < part <= episodes / total]
-        if now - self._drawn < _REDRAW_SECONDS if live else values is None or not passed:
+        due = now - self._drawn >= _REDRAW_SECONDS if live else values is not None and len(passed) > 0
+        if not due:
             return
         self._drawn, self._printed = now, passed[-1] if passed else self._printed
         done, rate = min(1.0, episodes / total), (episodes - self._first) / max(now - self._begin, 1e-9)

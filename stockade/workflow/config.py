@@ -110,9 +110,8 @@ class SearchConfig:
             WorldConfig(red=red, horizon=self.horizon)
         counts = ("n_envs", "parallel", "n_workflows", "update_steps", "max_episodes", "total_episodes")
         require(self, counts, lambda v: v >= 1, AT_LEAST_1)
-        require(
-            self, ("seed", "n_eval_episodes", "gp_beta", "certify", "margin"), lambda v: v >= 0, "must be 0 or more"
-        )
+        amounts = ("seed", "n_eval_episodes", "gp_beta", "certify", "margin")
+        require(self, amounts, lambda v: v >= 0, "must be 0 or more")
         require(self, ("red",), lambda v: len(set(self.reds)) == len(self.reds), "must be different attackers")
         require(self, ("n_envs",), lambda v: v >= 2 * len(self.reds), "must be at least two per attacker")
         if self.resume is None:
@@ -135,9 +134,9 @@ class SearchConfig:
         if self.engine != "ray":
             require(self, ("address",), lambda v: False, "is of a Ray cluster: say --engine ray too")
             require(self, ("num_cpus_per_workflow",), lambda v: v == 1, "needs --engine ray")
-        elif (self.address or "").startswith("ray://"):
-            raise InputError(f"--address {self.address}: Ray's client protocol cannot carry a search; run it on a node "
-                             "of the cluster (a head without CPUs of its own will do) with --address auto")  # fmt: skip
+        client = ("cannot carry a search, for it is Ray's client protocol; run it on a node of the cluster (a head "
+                  "without CPUs of its own will do) with --address auto")  # fmt: skip
+        require(self, ("address",), lambda v: not v.startswith("ray://"), client)
 
     @property
     def reds(self) -> tuple[str, ...]:

@@ -94,7 +94,7 @@ class _Found(NamedTuple):
 
 def _parse(summary: dict[str, Any]) -> _Found:
     settings, best, free, curves = summary["settings"], summary["best"], summary["free_agent"], summary["curves"]
-    orders = []
+    orders, precedences = [], []
     for c in summary["classes"]:
         share = c["compliance"]  # said only where it is no rule
         note = "" if share == 1 else " (no fixes)" if share is None else f" ({share:.0%} compliant)"
@@ -102,7 +102,6 @@ def _parse(summary: dict[str, Any]) -> _Found:
         orders.append(_Row(c["order"] + note, c["order"] in best, *numbers))
     if not orders:
         raise ValueError("no order was measured")
-    precedences = []
     for p in summary["precedences"]:
         effect, low, high = (float(p[key]) for key in ("effect", "low", "high"))
         precedences.append(_Row(f"{p['before']} before {p['after']}  {effect:+.1f}", low > 0, effect, low, high))

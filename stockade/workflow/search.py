@@ -135,56 +135,54 @@ def _together(config: SearchConfig, folder: SearchFolder) -> Outcome | int:
     types = list(dict.fromkeys(representative(order, matters) for order in ORDERS) if config.classes else ORDERS)
     plan = AllOrders(config, [*types, FREE]) if config.units == "types" else HostOrders(config, held, types)
     training = TogetherTraining(config, plan, CheckpointFolder(folder.path / "checkpoints", keep=2))
-    if training.training.episodes:
-        print(f"continuing {folder.path} after {training.training.episodes:,} episodes", flush=True)
+    if training.episodes:
+        print(f"continuing {folder.path} after {training.episodes:,} episodes", flush=True)
     labels = [TYPES.describe(order, matters) for order in [*types, FREE]]
     labels += ["best order of hosts"] * isinstance(plan, HostOrders)
-    board = Board(labels, training.last_goal, training.training.episodes)
+    board = Board(labels, training.last_goal, training.episodes)
     try:
         with StopSignals() as stop:
             whole = training.run(lambda: stop.received is not None, lambda t: _show(board, t))
             board.clear()
             if not whole and stop.received is not None:
-                print(f"stopped by {signal.Signals(stop.received).name} after {training.training.episodes:,} episodes, "
+                print(f"stopped by {signal.Signals(stop.received).name} after {training.episodes:,} episodes, "
                       f"which are kept; continue with: stockade search --resume {folder.path}",
                       file=sys.stderr)  # fmt: skip
                 return stop.received
-            outcome = _measure(config, training, plan, training.units.matters(held))
+            outcome = _measure(training, training.units.matters(held))
             save_policy(folder.path, training, outcome.orders)
             return outcome
     finally:
         training.close()
 
 
-def _measure(config: SearchConfig, training: TogetherTraining, plan: AllOrders, matters: np.ndarray) -> Outcome:
+def _measure(training: TogetherTraining, matters: np.ndarray) -> Outcome:
     """The values of all orders of types, the free agent, and with --units hosts the best orders of hosts."""
-    references, inner = len(plan.orders), training.training
+    plan, judged, references = training.plan, training.config.judged_episodes, len(training.plan.orders)
     finalists, extra, tried = [], {}, ""
     if isinstance(plan, HostOrders):
         print("GP-UCB proposes orders of hosts; greedy episodes measure them ...", flush=True)
-        before = len(inner.orders)
-        finalists = propose(inner, plan)
-        tried = (f"Tried: all {references - 1} classes of orders of types; {len(inner.orders) - before:,} of the "
+        before = len(training.orders)
+        finalists = propose(training, plan)
+        tried = (f"Tried: all {references - 1} classes of orders of types; {len(training.orders) - before:,} of the "
                  f"{math.factorial(int(matters.sum())):,} orders of single hosts. The best {len(finalists)} of these "
                  "were judged.")  # fmt: skip
-    print(f"judging every order by {config.judged_episodes:,} greedy episodes ...", flush=True)
+    print(f"judging every order by {judged:,} greedy episodes ...", flush=True)
     chosen = [*range(references - 1), *finalists, references - 1]  # the free agent is the last
-    returns = inner.returns(config.judged_episodes, JUDGE_SEED, chosen)
+    returns = training.returns(judged, JUDGE_SEED, chosen)
     moved = training.training_sd()[:, :references]
     sd = np.concatenate([moved[:, :-1], np.repeat(moved.mean(axis=1, keepdims=True), len(finalists), axis=1)], axis=1)
-    episodes = np.zeros(len(inner.orders), np.int64)
-    episodes[: len(training.episodes_by_order)] = training.episodes_by_order
-    orders, curves = tuple(inner.orders[k] for k in chosen[:-1]), training.curves.to_json()
+    episodes = np.pad(training.episodes_by_order, (0, len(training.orders) - len(training.episodes_by_order)))
+    orders, curves = tuple(training.orders[k] for k in chosen[:-1]), training.curves.to_json()
     if isinstance(plan, HostOrders):  # its curves end with the leader of each round in place of the finalists
         types = [training.units.describe(order, matters) for order in orders[: references - 1]]
         curves["orders"] = [*types, "no order", "best order of hosts"]
-        extra = finer(inner, plan, chosen[:-1], returns)
+        extra = finer(training, plan, chosen[:-1], returns)
     why = "values stopped improving after" if training.last_goal < training.budget else "the budget is used:"
-    ended = f"{why} {inner.episodes:,} of {training.budget:,} episodes"
+    ended = f"{why} {training.episodes:,} of {training.budget:,} episodes"
     return Outcome(
         training.units, matters, orders, returns[:, :-1], sd, episodes[chosen[:-1]], returns[:, -1], moved[:, -1],
-        curves, ended, training.seconds(), total=len(orders), tried=tried,
-        policies=(POLICY,) * len(orders), extra=extra,
+        curves, ended, training.seconds(), total=len(orders), tried=tried, policies=(POLICY,) * len(orders), extra=extra,
     )  # fmt: skip
 
 
@@ -192,17 +190,16 @@ def _show(board: Board, training: TogetherTraining) -> None:
     curves = training.curves
     values = curves.values[-1].mean(axis=0) if curves.values else None
     moved = np.stack(curves.values[-3:]).mean(axis=1).std(axis=0) if len(curves.values) > 1 else None
-    board.show(training.training.episodes, training.last_goal, values, moved, training.training.shares)
+    board.show(training.episodes, training.last_goal, values, moved, training.shares)
 
 
 def save_policy(folder: Path, training: TogetherTraining, orders: Sequence[Ranking]) -> None:
     """The policy for all orders as a checkpoint that can be played anywhere."""
-    policy, config = training.training.policy, training.config
+    policy, config = training.policy, training.config
     arrays = {f"policy.{name}": weights for name, weights in policy.save_weights().items()}
     rest = {
         "architecture": policy.architecture.to_json(), "obs": config.obs, "rules": config.rules, "red": config.red,
-        "reward_scale": config.ppo.reward_scale,
-        "constraint": {"units": config.units, "judge": config.judge},
+        "reward_scale": config.ppo.reward_scale, "constraint": {"units": config.units, "judge": config.judge},
         "orders": {training.units.describe(order): list(order) for order in orders},
     }  # fmt: skip
     save((folder / POLICY).with_suffix(""), Checkpoint(arrays, rest))

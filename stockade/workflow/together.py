@@ -18,7 +18,7 @@ import numpy as np
 from stockade.learn.checkpoint import Checkpoint, CheckpointError, CheckpointFolder
 from stockade.workflow.conditioned import ConditionedTraining
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.units import UNITS, Ranking, Units, as_ranking
+from stockade.workflow.units import UNITS, Ranking, as_ranking
 
 ROUNDS = 20  #: of a whole budget
 PLATEAU_ROUNDS = 4  #: without a gain, after which values count as no longer improving
@@ -61,41 +61,31 @@ class AllOrders:
         return values
 
 
-class TogetherTraining:
-    """The training of many orders, in rounds.
-
-    Args:
-        plan: which orders, and how much of each. checkpoints: where its state goes, or None for nowhere.
-    Attributes:
-        training: the environments and the learner. curves: what the rounds measured.
-        episodes_by_order: (orders,) int64, that each order was trained for.
-        last_goal: episodes at which the training ends: the budget, or less once values no longer improve.
-    """
+class TogetherTraining(ConditionedTraining):
+    """The training of many orders, in rounds, by a plan; its state goes to `checkpoints`, or nowhere."""
 
     def __init__(self, config: SearchConfig, plan: AllOrders, checkpoints: CheckpointFolder | None) -> None:
-        self.config, self.plan, self.budget, self._checkpoints = config, plan, config.budget, checkpoints
-        self.units: Units = UNITS[config.units]
-        self.training = ConditionedTraining(config, self.units, plan.orders, config.seed)
+        super().__init__(config, UNITS[config.units], plan.orders, config.seed)
+        self.plan, self.budget, self._checkpoints, self._saved = plan, config.budget, checkpoints, -1
         self.curves = Curves()
-        self.last_goal = self.budget
+        self.last_goal = self.budget  #: episodes at which it ends; less than the budget once values stop improving
         self.episodes_by_order = np.zeros(len(plan.orders), np.int64)
-        self._saved = -1
         self._begin, self._before = time.monotonic(), 0.0
         self._restore()
 
     def run(self, should_stop: Callable[[], bool], show: Callable[[Self], None]) -> bool:
         """Train to the end; False if `should_stop` said so before. `show` is called after every iteration."""
         largest = self.config.n_envs * -(-self.config.ppo.update_steps // (self.config.horizon + 1))
-        while (before := self.training.episodes) + largest <= self.last_goal:  # the budget is never exceeded
+        while (before := self.episodes) + largest <= self.last_goal:  # the budget is never exceeded
             if should_stop():
                 self.save()
                 return False
-            played = self.training.advance(self.last_goal)
-            counts = np.bincount(played.order, minlength=len(self.training.orders))
+            played = self.advance(self.last_goal)
+            counts = np.bincount(played.order, minlength=len(self.orders))
             counts[: len(self.episodes_by_order)] += self.episodes_by_order
             self.episodes_by_order = counts
             every = max(1, self.budget // ROUNDS)
-            if self.training.episodes // every > before // every:
+            if self.episodes // every > before // every:
                 self._round()
                 self.save()
             show(self)
@@ -103,11 +93,11 @@ class TogetherTraining:
         return True
 
     def _round(self) -> None:
-        self.curves.shares.append(self.training.shares.copy())
-        self.curves.values.append(self.plan.round(self.training, self.curves))
-        self.curves.episodes.append(self.training.episodes)
+        self.curves.shares.append(self.shares.copy())
+        self.curves.values.append(self.plan.round(self, self.curves))
+        self.curves.episodes.append(self.episodes)
         if self.last_goal == self.budget and no_longer_improving(self.curves.values):
-            self.last_goal = min(self.budget, int(self.training.episodes * (1 + FINISH)))
+            self.last_goal = min(self.budget, int(self.episodes * (1 + FINISH)))
 
     def training_sd(self) -> np.ndarray:
         """(attackers, orders) how much a value still moved from round to round at the end: the training noise left.
@@ -121,19 +111,16 @@ class TogetherTraining:
         """That the training has taken, earlier sessions included."""
         return self._before + time.monotonic() - self._begin
 
-    def close(self) -> None:
-        self.training.close()
-
     def save(self) -> None:
         """Write a checkpoint; if that fails, warn and go on: the next one tries again."""
-        if self._checkpoints is None or self._saved == self.training.learner.iteration:
+        if self._checkpoints is None or self._saved == self.learner.iteration:
             return
-        arrays, rest = self.training.state()
+        arrays, rest = self.state()
         rest |= {"curves": self.curves.to_json(), "goal": self.last_goal, "budget": self.budget,
                  "seconds": self.seconds(), "plan": {"best": [list(order) for order in self.plan.best]}}  # fmt: skip
         checkpoint = Checkpoint({**arrays, "counts": self.episodes_by_order.copy()}, rest)
-        if self._checkpoints.save(self.training.learner.iteration, checkpoint, is_best=False):
-            self._saved = self.training.learner.iteration
+        if self._checkpoints.save(self.learner.iteration, checkpoint, is_best=False):
+            self._saved = self.learner.iteration
 
     def _restore(self) -> None:
         if self._checkpoints is None or not self._checkpoints.numbers():
@@ -144,14 +131,14 @@ class TogetherTraining:
             warnings.warn(f"{error}; the training begins again", stacklevel=2)
             return
         arrays, rest = checkpoint.arrays, checkpoint.rest
-        self.training.restore(arrays, rest)
+        self.restore(arrays, rest)
         self.plan.best = [as_ranking(order) for order in rest["plan"].get("best", ())]
         self.curves, self.episodes_by_order = Curves.from_json(rest["curves"]), arrays["counts"].copy()
-        self._saved, self._before = self.training.learner.iteration, float(rest["seconds"])
+        self._saved, self._before = self.learner.iteration, float(rest["seconds"])
         if rest["budget"] == self.budget:
             self.last_goal = rest["goal"]
         else:  # extended: the schedules stand where they would in a search of the new budget
-            self.training.progress = min(1.0, self.training.episodes / self.budget)
+            self.progress = min(1.0, self.episodes / self.budget)
 
 
 def round_episodes(budget: int, orders: int) -> int:
