@@ -16,9 +16,9 @@ from stockade.bench.stamp import machine_stamp
 from stockade.errors import InputError
 from stockade.files import check_writable
 from stockade.learn.agents import load
-from stockade.learn.config import TrainConfig
-from stockade.learn.presets import CHAMPION
-from stockade.learn.train import cells_of, train
+from stockade.learn.config import CHAMPION, TrainConfig
+from stockade.learn.mixture import cells_of
+from stockade.learn.train import train
 
 WHOLE = "whole recipe"
 #: Ways to play the same training: of the checkpoint that validation chose, by the likeliest actions, or otherwise.

@@ -14,7 +14,7 @@ import tyro
 from champion_evaluate import BEHAVIOUR_SEED, RESULTS, RULE_SETS, rounded, write_json
 
 import stockade
-from stockade.baselines import BluePolicy
+from stockade.baselines import Defender
 from stockade.bench.stamp import machine_stamp
 from stockade.cage2 import actions as blue
 from stockade.cage2.actions import ACTION_HOST, ACTION_NAMES, N_ACTIONS
@@ -43,7 +43,7 @@ class Record(NamedTuple):
     rewards: np.ndarray  # (steps, n)
 
 
-def watch(policy: BluePolicy, red: str, rules: str, episodes: int, horizon: int, seed: int) -> Record:
+def watch(policy: Defender, red: str, rules: str, episodes: int, horizon: int, seed: int) -> Record:
     """Play episodes with seeds seed, seed + 1, ... and keep what happened."""
     shape = horizon, episodes
     before, after = np.empty((2, *shape, N_HOSTS), np.uint8)

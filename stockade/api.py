@@ -1,4 +1,4 @@
-"""The functions for notebooks and scripts: `stockade.train`, `stockade.evaluate`, `stockade.load`.
+"""The functions for notebooks and scripts: `stockade.train`, `stockade.evaluate`, `stockade.search`, `stockade.load`.
 
 They take the settings of the commands as keywords, show progress, and return objects. What they need (Torch, for one)
 is imported when they are called, so that `import stockade` stays light.
@@ -6,15 +6,20 @@ is imported when they are called, so that `import stockade` stays light.
 
 from __future__ import annotations
 
+import numbers
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from stockade.errors import InputError, SettingError
+from stockade.errors import InputError, SettingError, did_you_mean
 
 if TYPE_CHECKING:
     from stockade.baselines import Defender
     from stockade.learn.results import EvaluateResult, TrainResult
     from stockade.workflow.search import SearchResult
+
+T = TypeVar("T")
 
 
 def load(
@@ -25,7 +30,6 @@ def load(
     Args:
         name: a baseline (`sleep`, `random`, `react-remove`, `react-restore`, `greedy`), the shipped `champion`, a
             run's or search's name or folder, or the file of a policy. `builtin:NAME` is never a run.
-        runs: folder of all runs.
         greedy: `act` takes the likeliest action; otherwise it samples. For trained policies only.
         last: use a run's last checkpoint instead of its best.
         rules: rule set that it will play by: `champion` has one policy for each, others may get it as context.
@@ -47,8 +51,9 @@ def load(
     return load(name, runs, greedy=greedy, last=last, rules=rules)
 
 
-def train(*, preset: str | None = None, resume: str | Path | None = None, progress: bool = True, **settings: Any
-          ) -> TrainResult:  # fmt: skip
+def train(
+    *, preset: str | None = None, resume: str | Path | None = None, progress: bool = True, **settings: Any
+) -> TrainResult:
     """Train a PPO agent; everything about the run goes to a folder.
 
     An interrupt (Ctrl-C, or a notebook's stop button) ends the training after the present update, with a checkpoint;
@@ -57,28 +62,17 @@ def train(*, preset: str | None = None, resume: str | Path | None = None, progre
     Args:
         preset: start from the settings of this name instead of the defaults; `champion` is the shipped policy's recipe.
         resume: continue this run, a name or folder, with its own settings; only `runs` may be given beside.
-        progress: show progress; False prints nothing.
         settings: fields of `stockade.learn.config.TrainConfig` and `PPOConfig`, for instance red="meander",
-            horizon=50, total_episodes=20_000, n_envs=256, obs="bits", reward=RewardWeights(service=2), seed=1,
-            name="mine", learning_rate=1e-3.
-
-    Example:
-        >>> result = stockade.train(red="bline", horizon=30, total_episodes=2_000)  # doctest: +SKIP
-        >>> result.metrics["return_mean"][-1], result.agent  # doctest: +SKIP
+            horizon=50, total_episodes=20_000, obs="bits", reward=RewardWeights(service=2), learning_rate=1e-3.
     """
-    from stockade.learn.config import TrainConfig
-    from stockade.learn.presets import PRESETS
+    from stockade.learn.config import preset_named
     from stockade.learn.train import train
-    from stockade.settings import configure
 
     if resume is not None and set(settings) - {"runs"}:
         raise InputError(f"resume= continues a run with its own settings; leave out {', '.join(sorted(settings))}")
-    if preset is not None and preset not in PRESETS:
-        raise SettingError("preset", preset, f"is unknown; use one of {', '.join(PRESETS)}")
-    config = TrainConfig() if preset is None else PRESETS[preset]
     if resume is not None:
         settings["resume"] = str(resume)
-    return train(configure(config, settings, "train", inner=["ppo"]), progress=progress)
+    return train(_configure(preset_named(preset), settings, "train", inner="ppo"), progress=progress)
 
 
 def evaluate(policy: Any, *, progress: bool = True, **settings: Any) -> EvaluateResult:
@@ -88,20 +82,17 @@ def evaluate(policy: Any, *, progress: bool = True, **settings: Any) -> Evaluate
         policy: a name as for `load`, "my_module:MyPolicy", the path of a model saved by Stable-Baselines3 (.zip), or
             an object or class: one with `act(observations)`, one with the challenge's `get_action(observation,
             action_space)`, or one with `predict(observations)`; see docs/training.md, "Your own policy".
-        progress: show a progress bar.
-        settings: fields of `stockade.learn.evaluate.EvaluateConfig`: episodes=1000, rules="current", greedy=True,
-            chance="fast", seed=153, official_order=False, simulator="stockade", last=False, runs="runs".
+        settings: fields of `stockade.learn.evaluate.EvaluateConfig`, for instance episodes=100, greedy=False.
 
     Example:
         >>> stockade.evaluate("sleep", episodes=2, progress=False).cells[0].red
         'bline'
     """
     from stockade.learn.evaluate import EvaluateConfig
-    from stockade.settings import configure
     from stockade.workflow.evaluation import evaluate
 
     by_name = isinstance(policy, str | Path)
-    config = configure(EvaluateConfig(str(policy) if by_name else ""), settings, "evaluate")
+    config = _configure(EvaluateConfig(str(policy) if by_name else ""), settings, "evaluate")
     return evaluate(config, None if by_name else policy, progress=progress)
 
 
@@ -112,15 +103,67 @@ def search(*, resume: str | Path | None = None, **settings: Any) -> SearchResult
         resume: continue this search, a name or folder; a larger `total_episodes` extends one that is finished.
         settings: fields of `stockade.workflow.config.SearchConfig`, for instance red="bline,meander", horizon=30,
             total_episodes=50_000, judge="observed", units="hosts", seed=1, plots=False.
-
-    Example:
-        >>> result = stockade.search(red="bline", horizon=30, total_episodes=20_000)  # doctest: +SKIP
-        >>> print(result.verdict)  # doctest: +SKIP
     """
-    from stockade.settings import configure
     from stockade.workflow.config import SearchConfig
     from stockade.workflow.search import search
 
     if resume is not None:
         settings["resume"] = str(resume)
-    return search(configure(SearchConfig(), settings, "search", inner=["first_version"]))
+    return search(_configure(SearchConfig(), settings, "search", inner="first_version"))
+
+
+# ------------------------------------------------------------------------------------------- settings from keywords
+def _configure(base: T, settings: dict[str, Any], function: str, inner: str = "") -> T:
+    """A copy of a frozen dataclass with some settings changed: its own, or those of the dataclass in field `inner`."""
+    own = {f.name for f in fields(base)}  # type: ignore[arg-type]
+    inner_names = {f.name for f in fields(getattr(base, inner))} - own if inner else set()
+    for name in settings:
+        if name not in own | inner_names:
+            known = sorted(own | inner_names)
+            near = did_you_mean(name, known) or f" It knows {', '.join(known)}."
+            raise InputError(f"{function}() has no setting {name!r}.{near}")
+    changes = _checked(base, {name: value for name, value in settings.items() if name in own})
+    if inner:
+        part = changes.get(inner, getattr(base, inner))
+        changes[inner] = replace(part, **_checked(part, {n: v for n, v in settings.items() if n in inner_names}))
+    return replace(base, **changes)  # type: ignore[type-var]
+
+
+def _checked(config: Any, settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a dataclass, of the types that it wants: text becomes a path and a list a tuple where one is."""
+    hints, changes = get_type_hints(type(config)), {}
+    for name, value in settings.items():
+        hint = hints[name]
+        if isinstance(value, str) and Path in (hint, *get_args(hint)) and not _fits(value, hint):
+            value = Path(value)
+        elif isinstance(value, list) and get_origin(hint) is tuple:
+            value = tuple(value)
+        if not _fits(value, hint):
+            raise SettingError(name, value, f"is not possible: it must be {_described(hint)}")
+        changes[name] = value
+    return changes
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return value in arguments
+    if origin in (Union, UnionType):
+        return any(_fits(value, one) for one in arguments)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_fits(item, arguments[0]) for item in value)
+    if hint in (int, float):
+        return isinstance(value, numbers.Integral if hint is int else numbers.Real) and not isinstance(value, bool)
+    return isinstance(value, hint)
+
+
+def _described(hint: Any) -> str:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return f"one of {', '.join(map(repr, arguments))}"
+    if origin in (Union, UnionType):
+        return " or ".join(map(_described, arguments))
+    if origin is tuple:
+        return f"a tuple of {_described(arguments[0])}"
+    names = {int: "a whole number", float: "a number", bool: "True or False", str: "text", type(None): "None"}
+    return names.get(hint, f"a {getattr(hint, '__name__', hint)}")

@@ -1,8 +1,6 @@
 """The command `stockade`. Each command is a dataclass in the package that does the work: its fields are the flags, its
 `run()` gives the exit code. Here they are only listed, parsed and run."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import io
@@ -15,7 +13,7 @@ import tyro
 
 import stockade
 from stockade.cage2.prepare import announce_compiling
-from stockade.errors import InputError, SettingError, WorkError, did_you_mean, missing_package
+from stockade.errors import InputError, SettingError, VectorError, WorkError, did_you_mean, missing_package
 from stockade.text import Table
 
 #: Where each command is, and what it is for. It is imported when it is called.
@@ -24,7 +22,7 @@ COMMANDS = {
     "evaluate": ("stockade.workflow.evaluation:Evaluate", "play the challenge's protocol with any policy"),
     "search": ("stockade.workflow.config:SearchConfig", "find out in which order to repair hosts"),
     "runs": ("stockade.learn.runs:RunsConfig", "list and compare what was trained or searched"),
-    "export": ("stockade.learn.export:ExportConfig", "write a run's policy to files of its own"),
+    "export": ("stockade.learn.runs:ExportConfig", "write a run's policy to files of its own"),
     "verify": ("stockade.cage2.verify:Verify", "compare the simulator with recorded episodes of CybORG"),
     "bench": ("stockade.bench.cli:Bench", "measure speed, memory and learning"),
 }
@@ -42,19 +40,8 @@ Examples:
 stockade COMMAND --help explains the flags of a command; stockade --version prints the version."""
 
 
-def overview() -> str:
-    """What `stockade` alone prints."""
-    lines = Table(["Command", ""], [[name, summary] for name, (_, summary) in COMMANDS.items()]).text()
-    return OVERVIEW.format(commands=lines)
-
-
 def parse(name: str, arguments: Sequence[str]) -> Any:
-    """Make a command of its flags: an object whose `run()` gives the exit code.
-
-    Raises:
-        InputError: a setting cannot be used.
-        SystemExit: help was asked for, or a flag is unknown or no value of its type; tyro has said so.
-    """
+    """Make a command of its flags; SystemExit means that tyro has given help, or said what is wrong with a flag."""
     module, _, name_there = COMMANDS[name][0].partition(":")
     command: Any = getattr(importlib.import_module(module), name_there)
     given: dict[str, Any] = {"args": arguments, "prog": f"stockade {name}", "config": (tyro.conf.DisallowNone,)}
@@ -75,17 +62,16 @@ def parse(name: str, arguments: Sequence[str]) -> Any:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command line; the exit code."""
     name = arguments[0] if arguments else "--help"
     if name in ("-h", "--help", "--version"):
-        print(overview() if name != "--version" else f"stockade {stockade.__version__}")
+        commands = Table(["Command", ""], [[name, summary] for name, (_, summary) in COMMANDS.items()])
+        print(OVERVIEW.format(commands=commands) if name != "--version" else f"stockade {stockade.__version__}")
         return 0
     if name not in COMMANDS:
         raise InputError(f"there is no command {name!r}.{did_you_mean(name, COMMANDS)} Commands: {', '.join(COMMANDS)}")
     command = parse(name, arguments[1:])
     announce_compiling()
-    code: int = command.run()
-    return code
+    return int(command.run())
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -96,9 +82,9 @@ def main(arguments: list[str] | None = None) -> None:
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
-    except (InputError, OSError, MemoryError, ModuleNotFoundError, WorkError) as error:
+    except (InputError, OSError, MemoryError, ModuleNotFoundError, WorkError, VectorError) as error:
         print(f"stockade: {explain(error)}", file=sys.stderr)
-        code = 1 if isinstance(error, WorkError) else 2
+        code = 1 if isinstance(error, WorkError | VectorError) else 2
     except KeyboardInterrupt:
         print("stockade: interrupted", file=sys.stderr)
         code = 130

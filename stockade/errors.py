@@ -4,8 +4,6 @@ Where Gymnasium documents an error for the same mistake, ours is a subclass of i
 `gymnasium.error.ClosedEnvironmentError`, `AlreadyPendingCallError` and `NoAsyncCallError` are used as they are.
 """
 
-from __future__ import annotations
-
 import difflib
 import multiprocessing
 from collections.abc import Iterable
@@ -25,22 +23,17 @@ class InputError(ValueError):
 
 
 class SettingError(InputError):
-    """A setting that cannot be used: `horizon=0 must be at least 1` in Python, `--max-steps 0 ...` as a command.
-
-    Attributes:
-        name: of the keyword. value: as given. problem: what is wrong, and what to give instead.
-    """
+    """A setting that cannot be used: `horizon=0 must be at least 1` in Python, `--max-steps 0 ...` as a command."""
 
     def __init__(self, name: str, value: object, problem: str) -> None:
         super().__init__(name, value, problem)
         self.name, self.value, self.problem = name, value, problem
 
     def __str__(self) -> str:
-        """With the keyword."""
         return f"{self.name}={self.value!r} {self.problem}"
 
     def as_command(self) -> str:
-        """With the flag."""
+        """With the flag in place of the keyword."""
         return f"{flag_of(self.name)} {self.value} {self.problem}"
 
 
@@ -72,29 +65,16 @@ class VectorError(Exception):
 
 
 class WorkerError(VectorError, RuntimeError):
-    """Something happened to a worker process.
+    """Something happened to a worker process: its number is `worker`, the environments that live in it are `env_ids`;
+    after a death `exitcode` is that of `multiprocessing.Process`, so minus the signal's number after a signal."""
 
-    Attributes:
-        worker: number of the worker.
-        env_ids: the environments that live in it.
-    """
-
-    def __init__(self, message: str, worker: int, env_ids: tuple[int, ...]) -> None:
+    def __init__(self, message: str, worker: int, env_ids: tuple[int, ...], exitcode: int | None = None) -> None:
         super().__init__(message)
-        self.worker = worker
-        self.env_ids = env_ids
+        self.worker, self.env_ids, self.exitcode = worker, env_ids, exitcode
 
 
 class WorkerDiedError(WorkerError):
-    """A worker process ended without being asked to.
-
-    Attributes:
-        exitcode: as in `multiprocessing.Process.exitcode`, so minus the signal's number after a signal.
-    """
-
-    def __init__(self, message: str, worker: int, env_ids: tuple[int, ...], exitcode: int | None) -> None:
-        super().__init__(message, worker, env_ids)
-        self.exitcode = exitcode
+    """A worker process ended without being asked to."""
 
 
 class WorkerTimeoutError(WorkerError, multiprocessing.TimeoutError, TimeoutError):
@@ -109,11 +89,9 @@ class EnvironmentFailure(VectorError):
     """What is known about an exception inside one environment; the `__cause__` of the exception that the user sees.
 
     Attributes:
-        env_id: the environment.
         during: "step", "reset", or the name of the method called.
         action: the last action it was given (None if the failure was not in a step).
-        seed: the seed of its last seeded reset (None if it was never seeded).
-        step: how many steps its episode had made.
+        seed: the seed of its last seeded reset (None if it was never seeded). step: of its episode, how many were made.
         remote_traceback: the traceback as text, as it looked where it happened.
         results: the five values of the interrupted step, valid for all other environments (None for other calls).
         others: failures of further environments in the same call.
@@ -122,12 +100,8 @@ class EnvironmentFailure(VectorError):
     def __init__(
         self, env_id: int, during: str, action: Any, seed: int | None, step: int, remote_traceback: str
     ) -> None:
-        self.env_id = env_id
-        self.during = during
-        self.action = action
-        self.seed = seed
-        self.step = step
-        self.remote_traceback = remote_traceback
+        self.env_id, self.during, self.action = env_id, during, action
+        self.seed, self.step, self.remote_traceback = seed, step, remote_traceback
         self.results: tuple[Any, ...] | None = None
         self.others: tuple[EnvironmentFailure, ...] = ()
         super().__init__(
@@ -138,34 +112,22 @@ class EnvironmentFailure(VectorError):
 
 
 class NonFiniteError(VectorError, ValueError):
-    """A reward or an observation was NaN or infinite.
-
-    Attributes:
-        env_id: the environment.
-        step: step of its episode.
-        what: "reward" or "observation".
-    """
+    """A reward or an observation (`what`) of environment `env_id` was NaN or infinite, in `step` of its episode."""
 
     def __init__(self, env_id: int, step: int, what: str) -> None:
         super().__init__(
             f"environment {env_id} gave a NaN or infinite {what} at step {step} of its episode. "
             f"Fix the environment, or pass check_finite=False if such values are intended."
         )
-        self.env_id = env_id
-        self.step = step
-        self.what = what
+        self.env_id, self.step, self.what = env_id, step, what
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Rebuild from the three facts: the message follows from them."""
-        return NonFiniteError, (self.env_id, self.step, self.what)
+        return NonFiniteError, (self.env_id, self.step, self.what)  # the message follows from them
 
 
 class InvalidActionError(VectorError, gymnasium_error.InvalidAction, ValueError):
-    """An action does not fit the action space. No environment has been touched.
-
-    Attributes:
-        index: the first offending environment, or None if the whole batch has the wrong form (or there is only one).
-    """
+    """An action does not fit the action space, and no environment has been touched. `index` is the first offending
+    environment, or None if the whole batch has the wrong form (or there is only one)."""
 
     def __init__(self, message: str, index: int | None = None) -> None:
         super().__init__(message)
@@ -189,11 +151,7 @@ class UnsupportedFeatureError(VectorError, NotImplementedError):
 
 
 class ContractViolation(VectorError, AssertionError):
-    """`check_vector_env` found a broken promise.
-
-    Attributes:
-        rule: name of the rule.
-    """
+    """`check_vector_env` found a broken promise, the rule of the name `rule`."""
 
     def __init__(self, rule: str, message: str) -> None:
         super().__init__(f"[{rule}] {message}")

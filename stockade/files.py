@@ -5,8 +5,6 @@ with json_output(self.json) as write:   # refused here, before any work, if the 
     write(content)
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math
@@ -16,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import tyro
 
 from stockade.errors import InputError
@@ -57,11 +56,8 @@ def check_writable(path: Path, option: str) -> None:
 
 @contextlib.contextmanager
 def json_output(path: Path | None) -> Iterator[Callable[[Any], None]]:
-    """Give a function that writes a command's result.
-
-    Args:
-        path: a file; `-` is standard output, and what is printed meanwhile goes to standard error; None is nowhere.
-    """
+    """Give a function that writes a command's result: to a file, nowhere (None), or for `-` to standard output, which
+    it then has for itself: what is printed meanwhile goes to standard error."""
     if path is None:
         yield lambda content: None
     elif str(path) == "-":
@@ -74,16 +70,21 @@ def json_output(path: Path | None) -> Iterator[Callable[[Any], None]]:
 
 
 def as_json(content: Any) -> str:
-    """JSON text; NaN and infinity, for which JSON has no numbers, are null."""
-    return json.dumps(_finite(content), indent=1, allow_nan=False)
+    """JSON text of what `json_ready` can make ready."""
+    return json.dumps(json_ready(content), indent=1, allow_nan=False)
 
 
-def _finite(content: Any) -> Any:
+def json_ready(content: Any) -> Any:
+    """As JSON can hold it: paths become text, tuples and arrays lists; NaN and infinities, which it lacks, None."""
     if isinstance(content, dict):
-        return {key: _finite(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_finite(value) for value in content]
-    return None if isinstance(content, float) and not math.isfinite(content) else content
+        return {key: json_ready(value) for key, value in content.items()}
+    if isinstance(content, list | tuple | np.ndarray):
+        return [json_ready(value) for value in content]
+    if isinstance(content, np.generic):
+        return json_ready(content.item())
+    if isinstance(content, float):
+        return content if math.isfinite(content) else None
+    return str(content) if isinstance(content, Path) else content
 
 
 def _write(path: Path, text: str) -> None:

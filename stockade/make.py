@@ -1,7 +1,5 @@
 """`make` and `make_vec`: the one way to environments, whatever runs them; and their registration with Gymnasium."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any, Literal, Unpack, overload
 
@@ -39,7 +37,6 @@ class VecOptions(BackendOptions, total=False):
 _CONFIG_OPTIONS = WorldConfig.__dataclass_fields__.keys()
 _WORLD_OPTIONS = VecOptions.__annotations__.keys() - BackendOptions.__annotations__.keys()
 
-
 make = CAGE2Env
 """One world as a Gymnasium environment: `make(red, horizon, rules, chance, green, ...)`."""
 
@@ -62,7 +59,6 @@ def make_vec(
     """Many environments behind one step.
 
     Args:
-        n_envs: how many.
         backend: `native` (the built-in world, compiled), or for any environment `serial`, `pipes`, `shared_memory`,
             `async`, `ray`. Actors of `ray` hold the built-in world as compiled batches too.
         env: a function that makes a Gymnasium environment, for every backend but `native`; default the built-in world.
@@ -85,9 +81,7 @@ def make_vec(
         return NativeVectorEnv(n_envs, **world, **rest)
     if env is not None:
         if world:
-            raise ValueError(
-                f"{sorted(world)} are options of the built-in world; with env= set them in your own function"
-            )
+            raise ValueError(f"{sorted(world)} are options of the built-in world; with env= set them in your function")
         return make_vector(backend, env, n_envs, **rest)
     WorldConfig(**{name: world[name] for name in world if name in _CONFIG_OPTIONS})  # a bad value is refused here
     world = {"info": False, **world}
@@ -102,7 +96,5 @@ def register() -> None:
     """Register the world with Gymnasium, single and vectorised; importing stockade does so."""
     if ENV_ID not in gymnasium.registry:
         gymnasium.register(
-            ENV_ID,
-            entry_point="stockade.cage2.env:CAGE2Env",
-            vector_entry_point="stockade.vector.native:NativeVectorEnv",
+            ENV_ID, "stockade.cage2.env:CAGE2Env", vector_entry_point="stockade.vector.native:NativeVectorEnv"
         )

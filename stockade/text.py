@@ -5,8 +5,6 @@
 Non-finite numbers are shown as `n/a`.
 """
 
-from __future__ import annotations
-
 import html
 import itertools
 import math
@@ -15,10 +13,8 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-WIDTH = 100
-"""Columns that a table may take in a terminal."""
-NARROWEST = 8
-"""Columns that a column of words keeps when a table must become narrower."""
+WIDTH = 100  #: columns that a table may take in a terminal
+NARROWEST = 8  #: columns that a column of words keeps when a table must become narrower
 _MISSING = ("", "-", "n/a")
 _NUMBER = re.compile(r"[+\-±<>~]? ?[\d.][\d,.]*(%|x|e[+\-]?\d+)?([ (/±:]|$)")
 _MILLION = " million"
@@ -29,7 +25,6 @@ class Table:
     """Rows of cells under a header.
 
     Attributes:
-        header: one heading for each column.
         rows: cells; None is an empty cell, an int a count, a float a number of three digits, anything else its `str`.
         title: a line above it.
         align: `l` or `r` for each column; default: columns of numbers to the right, columns of words to the left.
@@ -41,7 +36,6 @@ class Table:
     align: str = ""
 
     def __str__(self) -> str:
-        """For a terminal."""
         return self.text()
 
     def text(self, width: int = WIDTH) -> str:
@@ -80,9 +74,8 @@ class Table:
     def _layout(self) -> tuple[list[list[str]], str]:
         """Header and rows as text, and the side of each column."""
         cells = [list(self.header), *([_cell(value) for value in row] for row in self.rows)]
-        for row in cells:
-            if len(row) != len(self.header):
-                raise ValueError(f"a row has {len(row)} cells where the header has {len(self.header)}: {row}")
+        if wrong := [row for row in cells if len(row) != len(self.header)]:
+            raise ValueError(f"a row has {len(wrong[0])} cells where the header has {len(self.header)}: {wrong[0]}")
         columns = [[row[k] for row in cells[1:] if row[k] not in _MISSING] for k in range(len(self.header))]
         sides = ["r" if column and all(map(_NUMBER.match, column)) else "l" for column in columns]
         return cells, self.align or "".join(sides)

@@ -15,9 +15,8 @@ import pytest
 from stockade import __version__ as version
 from stockade import cli, make
 from stockade.cage2 import verify
-from stockade.errors import SettingError
-from stockade.learn.config import PPOConfig, TrainConfig
-from stockade.learn.presets import CHAMPION
+from stockade.errors import SettingError, WorkerDiedError
+from stockade.learn.config import CHAMPION, PPOConfig, TrainConfig
 from tests.cage2.traces import TRACES, load, shortened
 
 GREEN = TRACES / "green_SleepAgent_sleep.npz"
@@ -193,7 +192,8 @@ def test_a_preset_gives_defaults_that_flags_change():
 def test_a_file_in_place_of_the_folder_of_runs_is_named(stockade, tmp_path):
     file = tmp_path / "README.md"
     file.write_text("no runs")
-    for command in (("runs",), ("train", "--total-episodes", "1"), ("train", "--resume", "x"), ("export", "x", "y")):
+    commands = ["runs", "train --total-episodes 1", "train --resume x", "export x y", "evaluate x", "evaluate sleep"]
+    for command in map(shlex.split, commands):
         code, _, err = stockade(*command, "--runs", file)
         assert code == 2
         assert f"--runs {file} is a file" in err
@@ -202,13 +202,11 @@ def test_a_file_in_place_of_the_folder_of_runs_is_named(stockade, tmp_path):
 def test_what_is_a_search_is_called_so_with_the_command_to_use(stockade, tmp_path):
     (tmp_path / "found").mkdir()
     (tmp_path / "found" / "config.json").write_text(json.dumps({"command": "search", "seed": 0}))
-    code, _, err = stockade("train", "--resume", "found", "--runs", tmp_path)
-    assert code == 2
-    assert f"is a search, not a training run; to continue it: stockade search --resume {tmp_path / 'found'}" in err
-    code, _, err = stockade("export", "found", tmp_path / "out", "--runs", tmp_path)
-    assert code == 2
-    assert f"is a search, whose policies are files already, in {tmp_path / 'found' / 'policies'}" in err
-    assert f"stockade evaluate {tmp_path / 'found'}" in err
+    for command in (("train", "--resume", "found"), ("export", "found", tmp_path / "out")):
+        code, _, err = stockade(*command, "--runs", tmp_path)
+        assert code == 2
+        assert f"is a search, not a training run; to continue it: stockade search --resume {tmp_path / 'found'}" in err
+        assert f"stockade evaluate {tmp_path / 'found'}" in err
 
 
 def test_a_missing_package_is_named_with_its_extra(stockade, monkeypatch):
@@ -220,6 +218,15 @@ def test_a_missing_package_is_named_with_its_extra(stockade, monkeypatch):
     assert (code, err) == (2, "stockade: this needs torch, which is not installed: pip install 'stockade[train]'\n")
 
 
+def test_an_error_of_a_vector_environment_is_one_line_and_code_1(stockade, monkeypatch):
+    def died(path):
+        raise WorkerDiedError("worker 1 was killed by SIGKILL", 1, (2, 3))
+
+    monkeypatch.setattr(verify, "verify_file", died)
+    code, _, err = stockade("verify", GREEN)
+    assert (code, err) == (1, "stockade: worker 1 was killed by SIGKILL\n")
+
+
 def test_an_interrupt_ends_with_code_130_and_one_line(stockade, monkeypatch):
     def interrupted(path):
         raise KeyboardInterrupt
@@ -227,6 +234,15 @@ def test_an_interrupt_ends_with_code_130_and_one_line(stockade, monkeypatch):
     monkeypatch.setattr(verify, "verify_file", interrupted)
     code, _, err = stockade("verify", GREEN)
     assert (code, err) == (130, "stockade: interrupted\n")
+
+
+def test_a_lost_worker_ends_with_code_1_and_one_line(stockade, monkeypatch):
+    def lost(path):
+        raise WorkerDiedError("worker 0 (environments 0 to 3) was ended by SIGKILL.", 0, (0, 1, 2, 3), -9)
+
+    monkeypatch.setattr(verify, "verify_file", lost)
+    code, _, err = stockade("verify", GREEN)
+    assert (code, err) == (1, "stockade: worker 0 (environments 0 to 3) was ended by SIGKILL.\n")
 
 
 def test_the_version(stockade):
@@ -256,7 +272,7 @@ def test_help_fits_and_shows_no_python(stockade, name, monkeypatch):
     assert first[0].isupper(), "help begins with a sentence on what the command does"
 
 
-@pytest.mark.parametrize("name", ["train", "runs", "export", "verify"])
+@pytest.mark.parametrize("name", ["train", "runs", "export", "verify", "evaluate", "search"])
 def test_help_is_wrapped_where_the_column_ends_and_nowhere_else(stockade, name, monkeypatch):
     """A line ends only where the next word would not have fitted, or with its flag's explanation."""
     monkeypatch.setenv("COLUMNS", "100")

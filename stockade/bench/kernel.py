@@ -31,7 +31,6 @@ from stockade.cage2 import kernel
 from stockade.cage2.actions import N_ACTIONS
 from stockade.cage2.batch import Batch
 from stockade.cage2.config import RED_ALIASES, WorldConfig
-from stockade.cage2.observe import observation_words
 from stockade.cage2.seeds import read_seeds
 from stockade.cage2.state import OBS_SIZE
 from stockade.errors import InputError
@@ -133,7 +132,7 @@ def batch_rate(config: WorldConfig, n: int, threads: int, steps: int) -> Callabl
     batch.reset(obs, read_seeds(0, n))
 
     def play(part: int, parts: int, steps: int = steps) -> None:
-        records, words = (*batch.records, *batch.constants), observation_words(obs)
+        records, words = (*batch.records, *batch.constants), obs.view(np.int32)
         _play(*records, actions[:steps], words, rewards, over, n * part // parts, n * (part + 1) // parts)
 
     def rate() -> float:
@@ -152,7 +151,7 @@ def batch_rate(config: WorldConfig, n: int, threads: int, steps: int) -> Callabl
 def _play(worlds, ledgers, initial, settings, actions, obs, rewards, over, begin, end):  # type: ignore[no-untyped-def]
     """All steps in one call: threads that came back to Python after each step would wait for its lock."""
     for t in range(len(actions)):
-        kernel.step_batch(worlds, ledgers, initial, settings, actions[t], obs, rewards, over, begin, end, True)
+        kernel.step_batch(worlds, ledgers, initial, settings, actions[t], obs, rewards, over, True, begin, end)
 
 
 def slow_model(red: str, path: Path | None) -> Callable[[], float] | None:

@@ -250,7 +250,8 @@ class SearchQualityBench(BenchCommand):
         matters, _ = classes(config.red, self.max_steps)
         reported = [(TYPES.describe(entry["ranking"], matters), entry["value"]) for entry in summary["classes"]]
         best = next(entry["ranking"] for entry in summary["classes"] if entry["order"] == summary["best"][0])
-        returns = strict_returns(load_search(folder), best, config.red, self.max_steps, self.n_eval_episodes)
+        agent = load_search(folder, order=summary["best"][0])  # even if nothing complied with its order
+        returns = strict_returns(agent, best, config.red, self.max_steps, self.n_eval_episodes)
         delivered = Delivered(TYPES.describe(best, matters), returns.mean(), reported, summary["seconds"])
         write_durably(kept.absolute(), as_json(asdict(delivered)).encode())
         return delivered

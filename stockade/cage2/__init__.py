@@ -4,10 +4,10 @@ scenario, actions -> state -> chance (mt19937, ledger) -> blue, green, red, obse
 """
 
 from stockade.cage2.actions import ACTION_MASK, ACTION_NAMES, N_ACTIONS, action_index
+from stockade.cage2.batch import Snapshot
 from stockade.cage2.config import RewardWeights, WorldConfig
 from stockade.cage2.env import CAGE2Env
 from stockade.cage2.scenario import HOSTS
-from stockade.cage2.snapshot import Snapshot
 from stockade.cage2.truth import TrueState
 
 __all__ = [

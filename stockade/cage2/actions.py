@@ -3,21 +3,12 @@
 Blue: 0 Sleep, 1 Monitor, then 11 kinds x 13 hosts; action i >= 2 is kind (i-2)//13 on host (i-2)%13.
 """
 
-from __future__ import annotations
+from typing import Any
 
 import numpy as np
 
-from stockade.cage2.scenario import (
-    DECOY_FITS_OS,
-    DECOY_NEEDS_FREE,
-    DECOYS,
-    HOSTS,
-    N_DECOYS,
-    N_HOSTS,
-    NOBODY,
-    OWN_PORTS,
-    SUBNETS,
-)
+from stockade.cage2.scenario import DECOY_CAN_START, DECOYS, HOSTS, N_DECOYS, N_HOSTS, NOBODY, SUBNETS
+from stockade.errors import InvalidActionError
 
 # ---------------------------------------------------------------------------------------------------------------- blue
 SLEEP, MONITOR = 0, 1
@@ -41,17 +32,25 @@ def action_index(name: str, host: str | None = None) -> int:
     return ACTION_NAMES.index(full)
 
 
-def _can_ever_succeed(action: int) -> bool:
-    kind, host = int(ACTION_KIND[action]), int(ACTION_HOST[action])
-    if not FIRST_DECOY <= kind < RESTORE:
-        return True
-    decoy = kind - FIRST_DECOY
-    return bool(DECOY_FITS_OS[decoy, host] and not OWN_PORTS[host] & DECOY_NEEDS_FREE[decoy])
+def check_action(action: Any) -> int:
+    """One action as an int, if it is one."""
+    if type(action) is int and 0 <= action < N_ACTIONS:  # the common case, quickly
+        return action
+    if isinstance(action, np.ndarray) and action.shape == ():
+        action = action[()]
+    if isinstance(action, bool) or not isinstance(action, (int, np.integer)):
+        raise InvalidActionError(
+            f"action {action!r} of type {type(action).__name__} is no whole number; take 0 to {N_ACTIONS - 1}"
+        )
+    if not 0 <= action < N_ACTIONS:
+        raise InvalidActionError(f"action {action} is out of range; take 0 to {N_ACTIONS - 1}")
+    return int(action)
 
 
 #: (145,) int8, 1 where an action can succeed at all: false only for decoys that a host's system or own services rule
 #: out. Static, so it tells an agent nothing about the state of the world.
-ACTION_MASK = np.array([_can_ever_succeed(a) for a in range(N_ACTIONS)], np.int8)
+ACTION_MASK = np.ones(N_ACTIONS, np.int8)
+ACTION_MASK[2:].reshape(-1, N_HOSTS)[FIRST_DECOY:RESTORE] = DECOY_CAN_START
 for _table in (ACTION_KIND, ACTION_HOST, ACTION_MASK):
     _table.setflags(write=False)
 
@@ -70,10 +69,3 @@ FALSE, TRUE, UNKNOWN = 0, 1, 2
 def red_action_name(kind: int, target: int) -> str:
     """For a person: `"ExploitRemoteService User1"`."""
     return RED_TYPES[kind] if target == NOBODY else f"{RED_TYPES[kind]} {RED_TARGETS[target]}"
-
-
-#: (6, 17) all names at once; the last column is the one without a target (index -1).
-RED_ACTION_NAMES = np.array(
-    [[red_action_name(kind, target) for target in (*range(len(RED_TARGETS)), NOBODY)] for kind in range(6)], object
-)
-BLUE_ACTION_NAMES = np.array(ACTION_NAMES, object)

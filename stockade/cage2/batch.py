@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,9 @@ from stockade.cage2 import kernel
 from stockade.cage2.config import WorldConfig
 from stockade.cage2.history import MEMORY, MEMORY_SIZE, recall_batch, remember_batch
 from stockade.cage2.jit import as_records
-from stockade.cage2.observe import observation_words
-from stockade.cage2.prepare import prepare, prepare_memory
+from stockade.cage2.prepare import prepare
 from stockade.cage2.scenario import N_HOSTS
 from stockade.cage2.seeds import Seeds, read_seeds
-from stockade.cage2.snapshot import Snapshot, frozen_copy, rows_of_bytes
 from stockade.cage2.state import INITIAL, OBS_SIZE, WORLD, ledger_dtype
 from stockade.cage2.truth import TrueState
 from stockade.cores import available_cores
@@ -28,6 +27,52 @@ from stockade.cores import available_cores
 #: Worlds that a thread should have at least. To wake it and to wait for it takes 0.1 to 0.2 ms on a virtual machine, as
 #: long as 4096 worlds take; with twice as many a second thread gains even then.
 WORLDS_PER_THREAD = 8192
+_MEMORY = ("worlds", "ledgers", "memory")
+
+
+def rows_of_bytes(records: np.ndarray) -> np.ndarray:
+    """(n, itemsize) uint8 view of a structured array. Copies of it are quick, and equal to the last padding byte."""
+    return records.view(np.uint8).reshape(len(records), records.dtype.itemsize)
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """Worlds at one moment, streams of chance included, for any worlds of the same configuration.
+
+    Its arrays are (n, bytes of a record) uint8 that nobody can change. Snapshots are equal if all their bytes are, and
+    can be hashed, so that a search can look states up.
+    """
+
+    config: WorldConfig
+    worlds: np.ndarray
+    ledgers: np.ndarray | None  #: under `chance="cyborg"`
+    memory: np.ndarray | None = None  #: with `obs="memory"`
+
+    def __post_init__(self) -> None:
+        for part in self.parts:
+            if part is not None:
+                part.setflags(write=False)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__post_init__()  # pickles and copies are frozen too
+
+    @property
+    def parts(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+        """Worlds, ledgers, memory."""
+        return self.worlds, self.ledgers, self.memory
+
+    def __len__(self) -> int:
+        return len(self.worlds)
+
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, Snapshot) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[WorldConfig, tuple[bytes | None, ...]]:
+        return self.config, tuple(None if part is None else part.tobytes() for part in self.parts)
 
 
 class Batch:
@@ -45,37 +90,33 @@ class Batch:
         self.n = int(n)
         self.worlds = np.zeros(n, WORLD)
         ledger = ledger_dtype(config.horizon) if config.chance == "cyborg" else None
-        prepare(ledger)
+        prepare(ledger, memory=config.obs == "memory")
         self.ledgers = None if ledger is None else np.zeros(n, ledger)
         # What blue remembers, and the 52 bits that kernels write where users get more.
+        self.memory = self._bits = None
         if config.obs == "memory":
-            prepare_memory()
-        self.memory = np.zeros(n, MEMORY) if config.obs == "memory" else None
-        self._bits = None if self.memory is None else np.zeros((n, OBS_SIZE), np.uint8)
+            self.memory, self._bits = np.zeros(n, MEMORY), np.zeros((n, OBS_SIZE), np.uint8)
+        self.obs_size = OBS_SIZE if self.memory is None else MEMORY_SIZE
         self._all = np.ones(n, np.bool_)
         parts = min(int(threads), self.n)
         self._slices = [(self.n * k // parts, self.n * (k + 1) // parts) for k in range(parts)]
         self._pool: ThreadPoolExecutor | None = None
-        self._pool_process = 0
+        self._pool_process = 0  # threads do not survive a fork
         self._bind()
 
     def _bind(self) -> None:
-        """Views of the memory: the true state for users, records for the kernel."""
+        """Views of the memory: the true state for users, bytes for snapshots, records for the kernel."""
         self.truth = TrueState.of(self.worlds)
-        self._bytes = (
-            rows_of_bytes(self.worlds),
-            None if self.ledgers is None else rows_of_bytes(self.ledgers),
-            None if self.memory is None else rows_of_bytes(self.memory),
-        )
-        ledgers = None if self.ledgers is None else as_records(self.ledgers)
-        self.records = as_records(self.worlds), ledgers
+        memory = self.worlds, self.ledgers, self.memory
+        self._bytes: list[Any] = [None if part is None else rows_of_bytes(part) for part in memory]
+        *self.records, self._memory = [None if part is None else as_records(part) for part in memory]
         self.constants = as_records(INITIAL), as_records(self.config.settings())
 
     def part(self, i: int) -> Batch:
         """World i alone, in the same memory: each sees what the other does."""
         part = Batch.__new__(Batch)
         rows = {name: None if (all_rows := getattr(self, name)) is None else all_rows[i : i + 1]
-                for name in ("worlds", "ledgers", "memory", "_bits", "_all")}  # fmt: skip
+                for name in (*_MEMORY, "_bits", "_all")}  # fmt: skip
         part.__dict__.update(self.__dict__, n=1, _slices=[(0, 1)], _pool=None, **rows)
         part._bind()
         return part
@@ -87,36 +128,26 @@ class Batch:
         self._bind()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Memory as bytes (copies by fields would not be equal in the padding), no threads, no views."""
-        worlds, ledgers, memory = self._bytes
-        left_out = dict.fromkeys(("_pool", "truth", "_bytes", "records", "constants"))
-        return {**self.__dict__, **left_out, "worlds": worlds, "ledgers": ledgers, "memory": memory}
+        # Memory as bytes (copies by fields would not be equal in the padding), no threads, no views.
+        left_out = dict.fromkeys(("_pool", "truth", "_bytes", "records", "_memory", "constants"))
+        return {**self.__dict__, **left_out, **dict(zip(_MEMORY, self._bytes, strict=True))}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Views are made anew, of the new memory."""
-        types = WORLD, ledger_dtype(state["config"].horizon), MEMORY
-        for name, dtype in zip(("worlds", "ledgers", "memory"), types, strict=True):
+        for name, dtype in zip(_MEMORY, (WORLD, ledger_dtype(state["config"].horizon), MEMORY), strict=True):
             if state[name] is not None:
                 state[name] = state[name].reshape(-1).view(dtype)
         self.__dict__.update(state)
         self._bind()
 
-    @property
-    def obs_size(self) -> int:
-        """Length of an observation."""
-        return OBS_SIZE if self.memory is None else MEMORY_SIZE
-
     # ----------------------------------------------------------------------------------------------------- running
     def reset(self, obs: np.ndarray, seeds: Seeds, chosen: np.ndarray | None = None) -> None:
         """Begin an episode in the chosen worlds (default all); a world without a seed goes on with its stream."""
         chosen = self._all if chosen is None else chosen
-        self._seed(seeds.values, seeds.given & chosen)
+        given = seeds.given & chosen
+        if given.any():
+            self._run(kernel.seed_batch, *self.records, seeds.values, given)
         self._run(kernel.reset_batch, *self.records, *self.constants, chosen, self.words_for(obs))
         self._recall(obs)
-
-    def _seed(self, values: np.ndarray, given: np.ndarray) -> None:
-        if given.any():
-            self._run(kernel.seed_batch, *self.records, values, given)
 
     def step(
         self,
@@ -127,19 +158,14 @@ class Batch:
         autoreset: bool,
         rows: np.ndarray | None = None,
     ) -> None:
-        """Step every world; with `autoreset` those whose episode is over begin a new one instead.
+        """Step every world, or the (k,) `rows`, in any order; with `autoreset` those that are over begin anew instead.
 
-        Args:
-            actions: (n,) int64, checked by the caller.
-            obs: (n, obs_size) uint8 written.
-            rewards: (n,) float64 written.
-            over: (n,) bool written: the episode reached its horizon.
-            autoreset: see above.
-            rows: (k,) the worlds to be stepped, in any order; default all.
+        `actions` are (n,) int64, checked by the caller. Written are `obs` (n, obs_size) uint8, `rewards` (n,) float64
+        and `over` (n,) bool: the episode reached its horizon.
         """
         out = self.words_for(obs), rewards, over
         ranges = None if rows is None else _ranges(rows)
-        self._run(kernel.step_batch, *self.records, *self.constants, actions, *out, last=(autoreset,), ranges=ranges)
+        self._run(kernel.step_batch, *self.records, *self.constants, actions, *out, autoreset, ranges=ranges)
         self.remember(actions, obs, ranges)
 
     def observe(self, obs: np.ndarray) -> None:
@@ -149,18 +175,18 @@ class Batch:
 
     def words_for(self, obs: np.ndarray) -> np.ndarray:
         """(n, 13) int32 for the kernel to write the bits of `obs` into; with `obs="memory"` on the way there."""
-        return observation_words(obs if self._bits is None else self._bits)
+        return (obs if self._bits is None else self._bits).view(np.int32)
 
     def remember(self, actions: np.ndarray, obs: np.ndarray, ranges: list[tuple[int, int]] | None = None) -> None:
         """With `obs="memory"`: after the kernel's step, let blue remember it and write all that blue knows."""
         if self.memory is not None:
             lived = actions, self._column("blue_success"), self._column("time"), self.config.horizon, self._bits
-            self._run(remember_batch, as_records(self.memory), *lived, obs, ranges=ranges)
+            self._run(remember_batch, self._memory, *lived, obs, ranges=ranges)
 
     def _recall(self, obs: np.ndarray) -> None:
         if self.memory is not None:
             lived = self._column("time"), self.config.horizon, self._bits
-            self._run(recall_batch, as_records(self.memory), *lived, obs)
+            self._run(recall_batch, self._memory, *lived, obs)
 
     def _column(self, field: str) -> np.ndarray:
         """A field of all worlds, contiguous: a kernel would be compiled once more for one that is not."""
@@ -175,33 +201,21 @@ class Batch:
         kernel.peek_batch(self.records[1], scratch, peeks, drawn)
         return peeks, drawn
 
-    def _run(
-        self,
-        entry_point: Callable[..., None],
-        *args: Any,
-        last: tuple[Any, ...] = (),
-        ranges: list[tuple[int, int]] | None = None,
-    ) -> None:
+    def _run(self, entry_point: Callable[..., None], *args: Any, ranges: list[tuple[int, int]] | None = None) -> None:
         """Call a kernel on all worlds, a thread per slice; or on these ranges of worlds, in this thread."""
         if ranges is not None or len(self._slices) == 1:
             for begin, end in self._slices if ranges is None else ranges:
-                entry_point(*args, begin, end, *last)
+                entry_point(*args, begin, end)
             return
-        pool = self._threads()
-        waiting = [pool.submit(entry_point, *args, *part, *last) for part in self._slices[1:]]
-        entry_point(*args, *self._slices[0], *last)
-        for future in waiting:
-            future.result()
-
-    def _threads(self) -> ThreadPoolExecutor:
-        # Threads do not survive a fork: a child makes its own.
         if self._pool is None or self._pool_process != os.getpid():
             self._pool = ThreadPoolExecutor(len(self._slices) - 1, thread_name_prefix="stockade")
             self._pool_process = os.getpid()
-        return self._pool
+        waiting = [self._pool.submit(entry_point, *args, *part) for part in self._slices[1:]]
+        entry_point(*args, *self._slices[0])
+        for future in waiting:
+            future.result()
 
     def close(self) -> None:
-        """End the threads."""
         if self._pool is not None and self._pool_process == os.getpid():
             self._pool.shutdown()
         self._pool = None
@@ -210,13 +224,8 @@ class Batch:
     def snapshot(self, index: int | None = None) -> Snapshot:
         """All worlds, or one."""
         part = slice(None) if index is None else self._one(index)
-        worlds, ledgers, memory = self._bytes
-        return Snapshot(
-            self.config,
-            frozen_copy(worlds[part]),
-            None if ledgers is None else frozen_copy(ledgers[part]),
-            None if memory is None else frozen_copy(memory[part]),
-        )
+        copies: list[Any] = [None if rows is None else rows[part].copy() for rows in self._bytes]
+        return Snapshot(self.config, *copies)
 
     def restore(self, snapshot: Snapshot, index: int | None = None, seed: int | None = None) -> None:
         """Put worlds back: all of them, or one. A snapshot of one world can be put into all.
@@ -232,18 +241,18 @@ class Batch:
         if len(snapshot) not in (1, room):
             raise ValueError(f"the snapshot holds {len(snapshot)} worlds, which do not fit into {room}; take one of "
                              f"{room} worlds, or of a single one")  # fmt: skip
-        for rows, saved in zip(self._bytes, snapshot.parts, strict=True):
-            shape = None if rows is None else (len(snapshot), rows.shape[1])
-            if shape != (None if saved is None else saved.shape):
+        parts = list(zip(self._bytes, snapshot.parts, strict=True))
+        for rows, saved in parts:
+            if (None if rows is None else (len(snapshot), rows.shape[1])) != (None if saved is None else saved.shape):
                 raise ValueError("the snapshot is laid out differently, as one of another version of Stockade may be")
         seeds = None if seed is None else read_seeds(seed, self.n)
-        for rows, saved in zip(self._bytes, snapshot.parts, strict=True):
+        for rows, saved in parts:
             if rows is not None:
                 rows[part] = saved
         if seeds is not None:
             inside = np.zeros(self.n, np.bool_)
             inside[part] = True
-            self._seed(seeds.values, inside)
+            self._run(kernel.seed_batch, *self.records, seeds.values, inside)
 
     def _one(self, index: int) -> slice:
         if not 0 <= index < self.n:

@@ -1,48 +1,33 @@
 """Blue's turn: Sleep, Monitor, Analyse, Remove, eight decoys, Restore."""
 
-from __future__ import annotations
-
 import numpy as np
 
-from stockade.cage2 import chance
-from stockade.cage2.actions import (
-    ACTION_HOST,
-    ACTION_KIND,
-    ANALYSE,
-    FALSE,
-    FIRST_DECOY,
-    NO_KIND,
-    REMOVE,
-    RESTORE,
-    SLEEP,
-    TRUE,
-    UNKNOWN,
-)
+from stockade.cage2 import actions, chance
 from stockade.cage2.jit import compiled
-from stockade.cage2.network import bit, open_ports, update_access
+from stockade.cage2.ledger import restore_host, start_decoy
 from stockade.cage2.observe import NO, UNSURE, believe, suspects
 from stockade.cage2.scenario import DECOY_FITS_OS, DECOY_NEEDS_FREE, FOOTHOLD, NOBODY, SERVICE_HOST
+from stockade.cage2.state import bit, open_ports, update_access
 
 
 @compiled
 def blue_acts(world, ledger, action):
     """Carry out one of the 145 actions."""
     world.blue_action = action
-    world.blue_success = UNKNOWN if action == SLEEP else TRUE
-    world.fresh_decoy = NOBODY
-    world.analysed = NOBODY
-    kind, host = ACTION_KIND[action], ACTION_HOST[action]
-    if kind == NO_KIND:
+    world.blue_success = actions.UNKNOWN if action == actions.SLEEP else actions.TRUE
+    world.fresh_decoy = world.analysed = NOBODY
+    kind, host = actions.ACTION_KIND[action], actions.ACTION_HOST[action]
+    if kind == actions.NO_KIND:
         return
     chance.blue_picks_session(ledger, host)
-    if kind == ANALYSE:
+    if kind == actions.ANALYSE:
         analyse(world, host)
-    elif kind == REMOVE:
+    elif kind == actions.REMOVE:
         remove(world, ledger, host)
-    elif kind == RESTORE:
+    elif kind == actions.RESTORE:
         restore(world, ledger, host)
     else:
-        place_decoy(world, ledger, host, kind - FIRST_DECOY)
+        place_decoy(world, ledger, host, kind - actions.FIRST_DECOY)
 
 
 @compiled
@@ -67,21 +52,17 @@ def remove(world, ledger, host):
 @compiled
 def restore(world, ledger, host):
     """Put a host back to its start: sessions, files and decoys are gone. Red's foothold survives."""
-    chance.host_is_restored(ledger, host)
+    restore_host(ledger, host)
     surviving = 1 if host == FOOTHOLD else 0
-    world.red_sessions[host] = surviving
-    world.red_root_sessions[host] = surviving
+    world.red_sessions[host] = world.red_root_sessions[host] = surviving
     world.red_removable[host] = 0
     update_access(world, host)
-    world.files[host] = 0
-    world.decoys[host] = 0
-    world.n_decoys[host] = 0
+    world.files[host] = world.decoys[host] = world.n_decoys[host] = 0
     world.restored |= bit(host)
     if host == SERVICE_HOST:
         # The service runs again, but under no process that Impact could still stop.
-        world.service_down = 0
+        world.service_down = world.service_has_process = 0
         world.service_active = 1
-        world.service_has_process = 0
     believe(world, host, NO)
 
 
@@ -91,9 +72,9 @@ def place_decoy(world, ledger, host, decoy):
     port_is_free = (open_ports(world, host) & DECOY_NEEDS_FREE[decoy]) == 0
     starts = DECOY_FITS_OS[decoy, host] & port_is_free
     if starts:
-        chance.decoy_starts(ledger, host, decoy)
+        start_decoy(ledger, host, decoy)
     # Without branches, because the processor cannot predict whether a random decoy starts.
     world.decoys[host] |= np.int64(starts) << np.int64(decoy)
     world.n_decoys[host] += starts
-    world.blue_success = TRUE if starts else FALSE
+    world.blue_success = actions.TRUE if starts else actions.FALSE
     world.fresh_decoy = host if starts else NOBODY

@@ -6,32 +6,15 @@ detours (shuffles of which the first fitting element is taken, process ids, port
 per kind of ledger and drops the other branch, so neither pays for the other.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from stockade.cage2 import ledger as bookkeeping
-from stockade.cage2 import mt19937
+from stockade.cage2 import mt19937, scenario
 from stockade.cage2.jit import compiled
-from stockade.cage2.scenario import (
-    BEST_EXPLOIT_PROBABILITY,
-    BEST_OPTION,
-    BIT_COUNT,
-    DEFENDER,
-    DETECTION_PROBABILITY,
-    FOOTHOLD,
-    GREEN_TARGETS,
-    N_HOSTS,
-    NOBODY,
-    OPTION_COUNT,
-    OTHER_OPTIONS,
-    SSH_CONNECTIONS,
-)
+from stockade.cage2.scenario import BEST_OPTION, BIT_COUNT, FOOTHOLD, GREEN_TARGETS, NOBODY
 from stockade.cage2.state import BLINE, MEANDER, MIX, SLEEPING
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX2 = np.uint64(0x94D049BB133111EB)
+_GOLDEN, _MIX1, _MIX2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 _S11, _S27, _S30, _S31, _S32 = (np.uint64(s) for s in (11, 27, 30, 31, 32))
 
 
@@ -60,15 +43,6 @@ def _uniform(world):
     return np.float64(_next(world) >> _S11) * (1.0 / 9007199254740992.0)
 
 
-@compiled
-def _one_of(world, mask):
-    """A host of a non-empty mask, all equally likely."""
-    skip = _below(world, BIT_COUNT[mask])
-    for _ in range(skip):
-        mask &= mask - 1
-    return BIT_COUNT[(mask & -mask) - 1]
-
-
 # -------------------------------------------------------------------------------------------------------- an episode
 @compiled
 def seed(world, ledger, value):
@@ -76,12 +50,6 @@ def seed(world, ledger, value):
     world.stream = _mixed(value + _GOLDEN)
     if ledger is not None:
         mt19937.seed(ledger, value)
-
-
-@compiled
-def begin_episode(ledger):
-    if ledger is not None:
-        bookkeeping.begin(ledger)
 
 
 @compiled
@@ -93,22 +61,13 @@ def red_of_episode(world, red):
     return BLINE if pick == 0 else MEANDER if pick == 1 else SLEEPING
 
 
-# ---------------------------------------------------------------------------------------------------------------- blue
+# ------------------------------------------------------------------------------------------------------ blue and green
 @compiled
 def blue_picks_session(ledger, host):
     """Blue acts through one of its sessions on the host: any will do, but the reference draws."""
     if ledger is not None:
-        if host == DEFENDER:
-            mt19937.randbelow(ledger, 2, 2)
-        else:
-            mt19937.randbelow(ledger, 1, 1)
-
-
-@compiled
-def decoy_starts(ledger, host, decoy):
-    if ledger is not None:
-        mt19937.randbelow(ledger, 1, 1)
-        bookkeeping.start_decoy(ledger, host, decoy)
+        sessions = 2 if host == scenario.DEFENDER else 1
+        mt19937.randbelow(ledger, sessions, sessions)  # 1 has one bit, 2 has two
 
 
 @compiled
@@ -116,26 +75,9 @@ def remove_sessions(world, ledger, host):
     """End the sessions that Remove finds; returns how many."""
     if ledger is None:
         return np.int64(world.red_removable[host])
-    ended = bookkeeping.kill_suspicious(ledger, host, world.service_has_process)
-    bookkeeping.recount_decoys(ledger, world, host)
-    return np.int64(ended)
+    return np.int64(bookkeeping.kill_suspicious(ledger, world, host))
 
 
-@compiled
-def host_is_restored(ledger, host):
-    if ledger is not None:
-        bookkeeping.restore_host(ledger, host)
-
-
-@compiled
-def blue_notices(world, ledger):
-    """Does blue see a new shell's connection?"""
-    if ledger is None:
-        return _uniform(world) < DETECTION_PROBABILITY
-    return mt19937.random(ledger) < DETECTION_PROBABILITY
-
-
-# --------------------------------------------------------------------------------------------------------------- green
 @compiled
 def green_target(world, ledger):
     """The host that the active green agent scans in this step, every other time nobody."""
@@ -157,37 +99,26 @@ def entry_host(world, ledger):
 
 
 @compiled
-def shuffle_addresses(ledger):
-    if ledger is not None:
-        mt19937.shuffle(ledger, ledger.addresses)
+def shuffled_addresses(ledger):
+    """The hosts in the order from which `pick_host` takes the first that fits; None where it draws one itself."""
+    return None if ledger is None else mt19937.shuffle(ledger, ledger.addresses)
 
 
 @compiled
-def shuffle_names(ledger):
-    if ledger is not None:
-        mt19937.shuffle(ledger, ledger.names)
+def shuffled_names(ledger):
+    return None if ledger is None else mt19937.shuffle(ledger, ledger.names)
 
 
 @compiled
-def pick_address(world, ledger, mask):
-    """A host of the mask: in the reference the first in the shuffled addresses, which is any of them."""
-    if ledger is None:
-        return _one_of(world, mask)
-    return _first_of(ledger.addresses, mask)
-
-
-@compiled
-def pick_name(world, ledger, mask):
-    if ledger is None:
-        return _one_of(world, mask)
-    return _first_of(ledger.names, mask)
-
-
-@compiled
-def _first_of(hosts, mask):
-    for k in range(N_HOSTS):
-        if (mask >> hosts[k]) & 1:
-            return np.int64(hosts[k])
+def pick_host(world, order, mask):
+    """A host of a non-empty mask: in the reference the first in shuffled order, which is any of them."""
+    if order is None:
+        for _ in range(_below(world, BIT_COUNT[mask])):
+            mask &= mask - 1
+        return BIT_COUNT[(mask & -mask) - 1]
+    for k in range(scenario.N_HOSTS):
+        if (mask >> order[k]) & 1:
+            return np.int64(order[k])
     return np.int64(NOBODY)
 
 
@@ -195,29 +126,15 @@ def _first_of(hosts, mask):
 @compiled
 def choose_exploit(world, ledger, options):
     """The best of several options three times in four, else one of the others."""
-    others = OPTION_COUNT[options] - 1
+    others = scenario.OPTION_COUNT[options] - 1
     if others == 0:
         return BEST_OPTION[options]
     if ledger is None:
-        if _uniform(world) < BEST_EXPLOIT_PROBABILITY:
+        if _uniform(world) < scenario.BEST_EXPLOIT_PROBABILITY:
             return BEST_OPTION[options]
-        return OTHER_OPTIONS[options, _below(world, others)]
-    other = OTHER_OPTIONS[options, np.int64(mt19937.random(ledger) * others)]
-    return BEST_OPTION[options] if mt19937.random(ledger) < BEST_EXPLOIT_PROBABILITY else other
-
-
-@compiled
-def connections_made(ledger, host, count):
-    """Each connection takes an ephemeral port."""
-    if ledger is not None:
-        bookkeeping.take_ports(ledger, host, count)
-
-
-@compiled
-def passwords_guessed(ledger):
-    """Guessing passwords takes its ports out of the foothold's pool, whichever host is attacked."""
-    if ledger is not None:
-        bookkeeping.take_ports(ledger, FOOTHOLD, SSH_CONNECTIONS)
+        return scenario.OTHER_OPTIONS[options, _below(world, others)]
+    other = scenario.OTHER_OPTIONS[options, np.int64(mt19937.random(ledger) * others)]
+    return BEST_OPTION[options] if mt19937.random(ledger) < scenario.BEST_EXPLOIT_PROBABILITY else other
 
 
 @compiled
@@ -232,13 +149,13 @@ def ssh_session_starts(ledger, host):
 
 @compiled
 def shell_starts(world, ledger, host, root):
-    """A reverse shell opens. Returns (blue notices, Remove could end it)."""
+    """A reverse shell opens. Returns (blue notices its connection, Remove could end it)."""
     if ledger is None:
-        noticed = blue_notices(world, ledger)
+        noticed = _uniform(world) < scenario.DETECTION_PROBABILITY
         return noticed, noticed and not root
     bookkeeping.take_ports(ledger, host, 1)
     pid = bookkeeping.start_process(ledger, host, bookkeeping.SHELL, root)
-    noticed = blue_notices(world, ledger)
+    noticed = mt19937.random(ledger) < scenario.DETECTION_PROBABILITY
     if noticed:
         bookkeeping.suspect(ledger, host, pid)
     return noticed, not root and bookkeeping.is_suspicious(ledger, host, pid)
@@ -262,9 +179,3 @@ def session_escalates(world, ledger, host, session):
     if ledger is None:
         return session < world.red_removable[host]  # sessions are interchangeable: the first ones are removable
     return bookkeeping.escalate(ledger, host, session)
-
-
-@compiled
-def service_stops(ledger):
-    if ledger is not None:
-        ledger.service_process = 0

@@ -1,7 +1,5 @@
 """What a world is made of: frozen dataclasses, checked when they are made."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, fields
 
@@ -14,13 +12,9 @@ from stockade.errors import SettingError, did_you_mean
 RED_AGENTS = {"bline": BLINE, "meander": MEANDER, "sleep": SLEEPING, "mix": MIX}
 #: The reference's class names are taken too.
 RED_ALIASES = {"B_lineAgent": "bline", "RedMeanderAgent": "meander", "SleepAgent": "sleep"}
-#: Counters in the state have 16 bits.
-MAX_HORIZON = 30_000
-#: Beyond it a reward could be infinite.
-MAX_WEIGHT = 1e300
+MAX_HORIZON = 30_000  #: counters in the state have 16 bits
+MAX_WEIGHT = 1e300  #: beyond it a reward could be infinite
 RULES = ("current", "leaderboard")
-CHANCES = ("fast", "cyborg")
-GREENS = ("sleep", "active")
 OBSERVATIONS = ("bits", "memory")
 
 
@@ -32,20 +26,13 @@ def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True)
 class RewardWeights:
-    """Weights of the three parts of the reward; all 1 is the challenge's own reward.
+    """Weights of the three parts of the reward; all 1 is the challenge's own reward."""
 
-    Attributes:
-        hosts: of red's root access, 0.1 or 1 per host and step.
-        service: of the operational service being down, 10 per step.
-        restore: of blue's Restore, 1 each.
-    """
-
-    hosts: float = 1.0
-    service: float = 1.0
-    restore: float = 1.0
+    hosts: float = 1.0  #: of red's root access, 0.1 or 1 per host and step.
+    service: float = 1.0  #: of the operational service being down, 10 per step.
+    restore: float = 1.0  #: of blue's Restore, 1 each.
 
     def __post_init__(self) -> None:
-        """Check that the weights, and the reward with them, are finite."""
         for field in fields(self):
             value = getattr(self, field.name)
             try:
@@ -62,34 +49,23 @@ CHALLENGE_REWARD = RewardWeights()
 
 @dataclass(frozen=True)
 class WorldConfig:
-    """Settings of a world.
+    """Settings of a world, checked."""
 
-    Attributes:
-        red: who attacks: `bline`, `meander`, `sleep`, or `mix` (one of the three, drawn anew each episode).
-        horizon: steps after which an episode is truncated; the challenge has 30, 50 and 100.
-        rules: `current`, or `leaderboard` with which the published scores were made.
-        chance: `fast`, or `cyborg`: seeds give the reference's episodes.
-        green: `sleep` as in the challenge, or `active`.
-        obs: what blue sees: the 52 `bits`, or these and what it knows from its own history (`memory`, see history.py).
-        reward: weights of the parts of the reward.
-    """
-
-    red: str = "bline"
-    horizon: int = 100
-    rules: str = "current"
-    chance: str = "fast"
-    green: str = "sleep"
-    obs: str = "bits"
+    red: str = "bline"  #: who attacks: bline, meander, sleep, or mix (one of the three, drawn anew each episode)
+    horizon: int = 100  #: steps after which an episode is truncated; the challenge has 30, 50 and 100
+    rules: str = "current"  #: or leaderboard, with which the published scores were made
+    chance: str = "fast"  #: or cyborg: seeds give the reference's episodes
+    green: str = "sleep"  #: as in the challenge, or active
+    obs: str = "bits"  #: what blue sees: 52 bits, or memory: these and what it knows from its own history (history.py)
     reward: RewardWeights = CHALLENGE_REWARD
 
     def __post_init__(self) -> None:
-        """Check every value, and turn the reference's class names into ours."""
         if isinstance(self.red, str) and self.red in RED_ALIASES:
             object.__setattr__(self, "red", RED_ALIASES[self.red])
         _one_of("red", self.red, (*RED_AGENTS, *RED_ALIASES))
         _one_of("rules", self.rules, RULES)
-        _one_of("chance", self.chance, CHANCES)
-        _one_of("green", self.green, GREENS)
+        _one_of("chance", self.chance, ("fast", "cyborg"))
+        _one_of("green", self.green, ("sleep", "active"))
         _one_of("obs", self.obs, OBSERVATIONS)
         if isinstance(self.reward, dict) and set(self.reward) <= {field.name for field in fields(RewardWeights)}:
             object.__setattr__(self, "reward", RewardWeights(**self.reward))  # as dataclasses.asdict and JSON give it

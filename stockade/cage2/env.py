@@ -10,16 +10,12 @@ from gymnasium import spaces
 from gymnasium.error import ClosedEnvironmentError, ResetNeeded
 
 from stockade.cage2 import kernel
-from stockade.cage2.actions import ACTION_MASK, N_ACTIONS
-from stockade.cage2.batch import Batch
-from stockade.cage2.checks import check_action, check_obs_dtype, check_render_mode
+from stockade.cage2.actions import ACTION_MASK, N_ACTIONS, check_action
+from stockade.cage2.batch import Batch, Snapshot
 from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights, WorldConfig
-from stockade.cage2.info import WorldInfo
-from stockade.cage2.render import render_world
 from stockade.cage2.seeds import read_seeds
-from stockade.cage2.snapshot import Snapshot
 from stockade.cage2.state import WORLD
-from stockade.cage2.truth import TrueState
+from stockade.cage2.truth import TrueState, WorldInfo, render_world
 from stockade.errors import InputError
 
 
@@ -32,7 +28,7 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
     Reward: at most 0; what red's root sessions, a stopped service and each Restore cost, in steps of 0.1.
         `reward=RewardWeights(...)` weighs these three; the parts in info stay the challenge's own.
     Termination: never. Truncation: after `horizon` steps.
-    Info: see info.py; with `action_mask=True` also the static mask of actions that can succeed at all.
+    Info: see truth.worlds_info; with `action_mask=True` also the static mask of actions that can succeed at all.
 
     Example:
         >>> import stockade
@@ -65,27 +61,30 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
     ) -> None:
         """Make a world; see WorldConfig for the first seven, the class for the rest."""
         self.config = WorldConfig(red, horizon, rules, chance, green, obs, reward)
-        self.render_mode = check_render_mode(render_mode)
-        dtype = check_obs_dtype(obs_dtype)
+        if render_mode not in (None, "ansi"):
+            raise ValueError(f"render_mode={render_mode!r} is unknown; take None or 'ansi'")
+        self.render_mode = render_mode
+        try:
+            self._dtype = np.dtype(obs_dtype)
+        except TypeError:
+            self._dtype = np.dtype(object)  # refused below
+        if self._dtype not in (np.uint8, np.float32):
+            raise ValueError(f"obs_dtype={obs_dtype!r} is not possible; take numpy.uint8 or numpy.float32")
         self._batch = Batch(self.config, 1, threads=1)
-        self.observation_space = spaces.Box(0, 1, (self._batch.obs_size,), dtype.type)
+        size = self._batch.obs_size
+        self.observation_space = spaces.Box(0, 1, (size,), self._dtype.type)
         self.action_space = spaces.Discrete(N_ACTIONS)
-        self._actions = np.zeros(1, np.int64)
-        self._dtype = dtype
-        self._obs = np.zeros((1, self._batch.obs_size), np.uint8)
-        self._reward = np.zeros(1, np.float64)
-        self._over = np.zeros(1, np.bool_)
-        self.gives_info = info
-        self.gives_mask = action_mask
-        self._is_reset = False
-        self._closed = False
+        self._actions, self._obs = np.zeros(1, np.int64), np.zeros((1, size), np.uint8)
+        self._reward, self._over = np.zeros(1, np.float64), np.zeros(1, np.bool_)
+        self.gives_info, self.gives_mask = info, action_mask
+        self._is_reset = self._closed = False
         self._bind()
 
     def _bind(self) -> None:
         """Make once what every step needs: the kernel's arguments, and a reader of the world's memory."""
         batch = self._batch
         out = batch.words_for(self._obs), self._reward, self._over
-        self._step_arguments = (*batch.records, *batch.constants, self._actions, *out, 0, 1, False)
+        self._step_arguments = (*batch.records, *batch.constants, self._actions, *out, False, 0, 1)
         self._world_info = WorldInfo(batch.worlds)
 
     def over_world(self, batch: Batch, i: int) -> CAGE2Env:
@@ -103,11 +102,9 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
             super().reset(seed=seed)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but what `_bind` makes."""
         return {**self.__dict__, "_step_arguments": None, "_world_info": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Views are made anew, of the new memory."""
         self.__dict__.update(state)
         self._bind()
 
@@ -123,8 +120,7 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
         if not self._is_reset:
             seeds = seeds.or_fresh()
         self._batch.reset(self._obs, seeds)
-        self._over[0] = False
-        self._is_reset = True
+        self._over[0], self._is_reset = False, True
         return self._obs[0].astype(self._dtype), {"action_mask": ACTION_MASK.copy()} if self.gives_mask else {}
 
     def step(self, action: int | np.integer) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
@@ -148,12 +144,9 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
     def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
         """Keep a value under a new name (`set_attr` of vector environments); what the world is made of stays."""
         if hasattr(self.config, name) or hasattr(type(self), name):
-            raise InputError(
-                f"{name!r} of the built-in world cannot be changed once it is made; make a new environment"
-            )
+            raise InputError(f"{name!r} of the built-in world cannot be changed later; make a new environment")
         return super().set_wrapper_attr(name, value, force=force)
 
-    # ------------------------------------------------------------------------------------------- looking behind it
     def true_state(self) -> TrueState:
         """What is really the case now; arrays without the leading n."""
         self._check_running()
@@ -178,8 +171,7 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
         self._check_open()
         self._batch.restore(snapshot, seed=seed)
         self._batch.observe(self._obs)
-        self._over[0] = self._batch.worlds["over"][0]
-        self._is_reset = True
+        self.follow(True, None)
         return self._obs[0].astype(self._dtype)
 
     def random_peek(self) -> int:
@@ -192,10 +184,11 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
         self._check_running()
         if self.render_mode is None:
             return None
-        return render_world(self._batch.worlds, self._batch.ledgers, 0)
+        ledgers = self._batch.ledgers
+        return render_world(self._batch.worlds[0, ...], None if ledgers is None else ledgers[0])
 
     def close(self) -> None:
-        """Nothing runs on after this; a second call does nothing."""
+        """End it; a second call does nothing."""
         self._closed = True
         self._batch.close()
 

@@ -1,11 +1,10 @@
 """Green's turn: the staff sleep, or scan the ports of a host and so make harmless noise."""
 
-from __future__ import annotations
-
 from stockade.cage2 import chance
 from stockade.cage2.jit import compiled
-from stockade.cage2.network import listeners, open_ports
+from stockade.cage2.ledger import take_ports
 from stockade.cage2.scenario import NOBODY
+from stockade.cage2.state import listeners, open_ports
 
 
 @compiled
@@ -17,4 +16,4 @@ def green_acts(world, ledger):
         return
     world.green_ports = open_ports(world, host)
     world.green_connections = listeners(world, host)
-    chance.connections_made(ledger, host, world.green_connections)
+    take_ports(ledger, host, world.green_connections)

@@ -6,31 +6,16 @@ Nothing here looks at the true state, so the same functions serve the built-in w
 and any other simulator of the challenge: `MemoryObservation` wraps a real CybORG.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from stockade.cage2.actions import (
-    ACTION_HOST,
-    ACTION_KIND,
-    ACTION_MASK,
-    ANALYSE,
-    FALSE,
-    FIRST_DECOY,
-    MONITOR,
-    NO_KIND,
-    REMOVE,
-    RESTORE,
-    TRUE,
-)
+from stockade.cage2.actions import ACTION_HOST, ACTION_KIND, ACTION_MASK, FALSE, FIRST_DECOY, MONITOR, NO_KIND, RESTORE
 from stockade.cage2.jit import KERNEL_SOURCES, as_records, cached, compiled
-from stockade.cage2.network import bit
 from stockade.cage2.scenario import DECOYS, HOSTS, N_HOSTS
-from stockade.cage2.state import OBS_SIZE
+from stockade.cage2.state import OBS_SIZE, bit
 
 #: What blue remembers of an episode.
 MEMORY = np.dtype(
@@ -46,23 +31,15 @@ MEMORY = np.dtype(
 )
 
 #: (41, 2) host and decoy of each decoy that can stand at all.
-_PLACES = np.array(
-    [
-        (ACTION_HOST[a], ACTION_KIND[a] - FIRST_DECOY)
-        for host in range(N_HOSTS)
-        for a in np.flatnonzero(ACTION_MASK)
-        if ACTION_HOST[a] == host and FIRST_DECOY <= ACTION_KIND[a] < RESTORE
-    ]
-)
+_PLACES = np.argwhere(ACTION_MASK[2:].reshape(-1, N_HOSTS)[FIRST_DECOY:RESTORE].T)
 #: Bit k of the clock: at least so many steps are left.
 _CLOCK = np.array([2, 3, 5, 8, 12, 18, 25, 35, 50, 75])
 _KINDS = ("Analyse", "Remove", "decoy", "Restore")
+_KIND_GROUP = np.array([0, 1, *[2] * len(DECOYS), 3])  #: place of an action's kind among these
 
 _DECOY_BITS = OBS_SIZE
 _SCANNED_BITS = _DECOY_BITS + len(_PLACES)
-_EXPLOITED_BITS = _SCANNED_BITS + N_HOSTS
-_RESTORED_BITS = _EXPLOITED_BITS + N_HOSTS
-_KIND_BITS = _RESTORED_BITS + N_HOSTS
+_EXPLOITED_BITS, _RESTORED_BITS, _KIND_BITS = (_SCANNED_BITS + k * N_HOSTS for k in (1, 2, 3))
 _TARGET_BITS = _KIND_BITS + len(_KINDS)
 _FAILED_BIT = _TARGET_BITS + N_HOSTS
 _CLOCK_BITS = _FAILED_BIT + 1
@@ -83,11 +60,8 @@ FEATURE_NAMES: tuple[str, ...] = (
 @compiled
 def _forget(memory: Any) -> None:
     """An episode begins."""
-    for host in range(N_HOSTS):
-        memory.decoys[host] = 0
-    memory.scanned = 0
-    memory.exploited = 0
-    memory.restored = 0
+    memory.decoys[:] = 0
+    memory.scanned = memory.exploited = memory.restored = 0
     memory.action = MONITOR
     memory.failed = 0
 
@@ -126,8 +100,7 @@ def _write(memory: Any, bits: Any, steps_left: Any, out: Any) -> None:
         out[i] = 0
     kind = ACTION_KIND[memory.action]
     if kind != NO_KIND:
-        group = 0 if kind == ANALYSE else 1 if kind == REMOVE else 3 if kind == RESTORE else 2
-        out[_KIND_BITS + group] = 1
+        out[_KIND_BITS + _KIND_GROUP[kind]] = 1
         out[_TARGET_BITS + np.int64(ACTION_HOST[memory.action])] = 1
     out[_FAILED_BIT] = memory.failed
     for i in range(len(_CLOCK)):
@@ -159,12 +132,10 @@ def recall_batch(memory, times, horizon, bits, out, begin, end):  # type: ignore
 
 
 class MemoryObservation(gymnasium.Wrapper[np.ndarray, Any, np.ndarray, Any]):
-    """`obs="memory"` for another simulator of the challenge.
+    """`obs="memory"` for another simulator of the challenge, with episodes of `horizon` steps.
 
-    Args:
-        env: gives the 52 bits as (52,) uint8, and `info["blue_success"]` in every step, as
-            `stockade.integrations.cyborg.CybORGEnv` does.
-        horizon: steps of an episode, of which the agent sees how many are left.
+    `env` gives the 52 bits as (52,) uint8, and `info["blue_success"]` in every step, as
+    `stockade.integrations.cyborg.CybORGEnv` does.
     """
 
     def __init__(self, env: gymnasium.Env[np.ndarray, Any], horizon: int) -> None:
@@ -182,20 +153,17 @@ class MemoryObservation(gymnasium.Wrapper[np.ndarray, Any, np.ndarray, Any]):
         """Begin an episode and forget the last."""
         bits, info = self.env.reset(seed=seed, options=options)
         self._time[0] = 0
-        out = np.empty((1, MEMORY_SIZE), np.uint8)
-        recall_batch(as_records(self._memory), self._time, self._horizon, _row(bits), out, 0, 1)
-        return out[0], info
+        return self._observe(recall_batch, bits), info
 
     def step(self, action: Any) -> tuple[np.ndarray, Any, bool, bool, dict[str, Any]]:
         """Act, and remember it."""
         bits, reward, terminated, truncated, info = self.env.step(action)
         self._time[0] += 1
-        success = np.array([TRUE if info["blue_success"] else FALSE], np.int8)
+        happened = np.array([action], np.int64), np.array([bool(info["blue_success"])], np.int8)
+        return self._observe(remember_batch, bits, *happened), reward, terminated, truncated, info
+
+    def _observe(self, entry_point: Any, bits: np.ndarray, *happened: np.ndarray) -> np.ndarray:
         out = np.empty((1, MEMORY_SIZE), np.uint8)
-        done = np.array([action], np.int64), success, self._time, self._horizon, _row(bits)
-        remember_batch(as_records(self._memory), *done, out, 0, 1)
-        return out[0], reward, terminated, truncated, info
-
-
-def _row(bits: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(bits, np.uint8).reshape(1, OBS_SIZE)
+        row = np.ascontiguousarray(bits, np.uint8).reshape(1, OBS_SIZE)
+        entry_point(as_records(self._memory), *happened, self._time, self._horizon, row, out, 0, 1)
+        return out[0]

@@ -7,8 +7,6 @@ of all files they are made of in their qualified name, which Numba makes the nam
 With `NUMBA_DISABLE_JIT=1` everything runs as plain Python, for a debugger.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -21,8 +19,7 @@ import numpy as np
 #: The files that the simulator is compiled from: what kernel.py imports, directly or not (a test compares).
 KERNEL_SOURCES = (
     "cage2/actions.py", "cage2/blue.py", "cage2/chance.py", "cage2/green.py", "cage2/jit.py", "cage2/kernel.py",
-    "cage2/ledger.py", "cage2/mt19937.py", "cage2/network.py", "cage2/observe.py", "cage2/red.py", "cage2/scenario.py",
-    "cage2/state.py",
+    "cage2/ledger.py", "cage2/mt19937.py", "cage2/observe.py", "cage2/red.py", "cage2/scenario.py", "cage2/state.py",
 )  # fmt: skip
 OPTIONS = {"nogil": True, "error_model": "numpy"}
 compiled = numba.njit(**OPTIONS)
@@ -45,9 +42,7 @@ def source_digest(*files: str) -> str:
 def cached(*files: str, **options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Decorator for entry points: compiled, and kept on disk for as long as the files (below stockade/) are the same.
 
-    Args:
-        files: all that the compiled code is made of, tables included.
-        options: of `numba.njit`, beside OPTIONS.
+    `files` are all that the compiled code is made of, tables included; `options` those of `numba.njit` beside OPTIONS.
     """
     digest = source_digest(*files)
 
@@ -59,9 +54,8 @@ def cached(*files: str, **options: Any) -> Callable[[Callable[..., Any]], Any]:
 
 
 def as_records(array: np.ndarray) -> np.ndarray:
-    """A structured array in the form that kernels take.
+    """A structured array in the form that kernels take: plain Python needs a recarray to read fields as attributes.
 
-    Compiled code reads fields as attributes of any structured array (and takes plain ones four times faster); plain
-    Python needs a recarray for that.
+    Compiled code does so with any structured array, and takes plain ones four times faster.
     """
     return array.view(np.recarray) if JIT_DISABLED else array

@@ -5,8 +5,6 @@ actions (n,) -> step_batch: for each world blue, green, red, reward, observe -> 
 `ledgers` is None under `chance="fast"`. Entry points work on worlds [begin, end), so that threads can share a batch.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from stockade.cage2 import chance, mt19937
@@ -14,6 +12,7 @@ from stockade.cage2.actions import ACTION_KIND, N_ACTIONS, RESTORE
 from stockade.cage2.blue import blue_acts
 from stockade.cage2.green import green_acts
 from stockade.cage2.jit import KERNEL_SOURCES, cached, compiled
+from stockade.cage2.ledger import begin_episode
 from stockade.cage2.observe import copy_observation, forget_activity, monitor
 from stockade.cage2.red import red_acts, red_chooses
 from stockade.cage2.scenario import RESTORE_COST, SERVICE_DOWN_COST
@@ -21,15 +20,9 @@ from stockade.cage2.scenario import RESTORE_COST, SERVICE_DOWN_COST
 #: One row, all worlds of a batch alike: see WorldConfig.settings.
 SETTINGS = np.dtype(
     [
-        ("red", np.int64),
-        ("horizon", np.int64),
-        ("green_active", np.bool_),
-        ("leaderboard", np.bool_),
+        *(("red", np.int64), ("horizon", np.int64), ("green_active", np.bool_), ("leaderboard", np.bool_)),
         # are the reward's parts weighted, and how
-        ("weighted", np.bool_),
-        ("hosts", np.float64),
-        ("service", np.float64),
-        ("restore", np.float64),
+        *(("weighted", np.bool_), ("hosts", np.float64), ("service", np.float64), ("restore", np.float64)),
     ],
     align=True,
 )
@@ -76,7 +69,7 @@ def reset(worlds, i, ledger, initial, settings):
     world = worlds[i]
     world.stream = stream
     world.red = chance.red_of_episode(world, settings.red)
-    chance.begin_episode(ledger)
+    begin_episode(ledger)
 
 
 @compiled
@@ -91,7 +84,7 @@ entry_point = cached(*KERNEL_SOURCES)
 
 
 @entry_point
-def step_batch(worlds, ledgers, initial, settings, actions, obs, rewards, over, begin, end, autoreset):
+def step_batch(worlds, ledgers, initial, settings, actions, obs, rewards, over, autoreset, begin, end):
     """Step worlds [begin, end). With `autoreset`, a world whose episode was over begins a new one instead."""
     weighted = settings[0].weighted
     for i in range(begin, end):

@@ -2,57 +2,38 @@
 
 Nothing here changes the game beyond two rarities that come from reused process ids: Remove may hit a process that was
 never seen, and a decoy that shares an old suspicious id is started again (or, if it was stacked, lost).
-All functions take a ledger record and are called under `chance="cyborg"` only.
+All functions take a ledger record. Those that the phases of a step call do nothing without one (`chance="fast"`).
 """
-
-from __future__ import annotations
 
 import numpy as np
 
-from stockade.cage2 import mt19937
+from stockade.cage2 import mt19937, scenario
 from stockade.cage2.jit import compiled
-from stockade.cage2.scenario import (
-    ADDRESS_ORDER,
-    DECOY_RUNS_AS_ROOT,
-    MOST_STARTING_SESSIONS,
-    N_DECOYS,
-    N_HOSTS,
-    N_SUBNETS,
-    OPERATIONAL_SERVICE_PID,
-    OWN_PIDS,
-    OWN_PROCESSES,
-    SERVICE_HOST,
-    STARTING_SESSION_HOSTS,
-    SUBNET_SIZES,
-)
+from stockade.cage2.scenario import MOST_STARTING_SESSIONS, N_DECOYS, N_SUBNETS, SERVICE_HOST
 from stockade.cage2.state import N_PORTS
 
 #: Kinds of processes in the ledger: decoys 0..7, then a session of red, and what is left when Remove restarts one.
-SHELL = N_DECOYS
-LEFTOVER = N_DECOYS + 1
-N_PIDS = 32768
-_ADDRESSES_OF_A_SUBNET = 14
+SHELL, LEFTOVER = N_DECOYS, N_DECOYS + 1
+N_PIDS, _ADDRESSES_OF_A_SUBNET = 32768, 14
 
 
 # ---------------------------------------------------------------------------------------------------------- an episode
 @compiled
-def begin(ledger):
+def begin_episode(ledger):
     """Draw addresses and the process ids of the starting sessions; forget the last episode."""
+    if ledger is None:
+        return
     draw_addresses(ledger)
     keep_processes(ledger, 0)
     for k in range(ledger.n_suspicious):
         ledger.suspicious_host[k] = ledger.suspicious_pid[k] = 0
     ledger.n_suspicious = 0
     ledger.service_process = 1
-    for host in range(N_HOSTS):
+    for host in range(scenario.N_HOSTS):
         ledger.addresses[host] = ledger.names[host] = host
-        ledger.n_ports[host] = 0
-        ledger.ports[host, :] = np.uint64(0)
-        for decoy in range(N_DECOYS):
-            ledger.decoy_service_pid[host, decoy] = 0
-        for k in range(MOST_STARTING_SESSIONS):
-            ledger.session_pids[host, k] = 0
-    for host in STARTING_SESSION_HOSTS:
+        ledger.session_pids[host, :] = 0
+        forget_host(ledger, host)
+    for host in scenario.STARTING_SESSION_HOSTS:
         free = 0
         while ledger.session_pids[host, free] != 0:
             free += 1
@@ -71,29 +52,35 @@ def draw_addresses(ledger):
     for n in range(N_SUBNETS):
         mt19937.randbelow(ledger, 1, 1)  # choice of the one subnet with this name
         pool = np.arange(1, _ADDRESSES_OF_A_SUBNET + 1)
-        for k in range(SUBNET_SIZES[n]):
+        for k in range(scenario.SUBNET_SIZES[n]):
             left = _ADDRESSES_OF_A_SUBNET - k
             pick = mt19937.randbelow(ledger, left, 4)  # 14 down to 10 all have four bits
-            ledger.host_number[ADDRESS_ORDER[first + k]] = pool[pick]
+            ledger.host_number[scenario.ADDRESS_ORDER[first + k]] = pool[pick]
             pool[pick] = pool[left - 1]
-        first += SUBNET_SIZES[n]
+        first += scenario.SUBNET_SIZES[n]
 
 
 @compiled
 def restore_host(ledger, host):
     """The host is as at the start: what came later is gone, but blue's suspicions are not."""
+    if ledger is None:
+        return
     kept = 0
     for k in range(ledger.n_processes):
         if ledger.process_host[k] != host:
             copy_process(ledger, k, kept)
             kept += 1
     keep_processes(ledger, kept)
-    for decoy in range(N_DECOYS):
-        ledger.decoy_service_pid[host, decoy] = 0
-    ledger.ports[host, :] = np.uint64(0)
-    ledger.n_ports[host] = 0
+    forget_host(ledger, host)
     if host == SERVICE_HOST:
         ledger.service_process = 1
+
+
+@compiled
+def forget_host(ledger, host):
+    ledger.decoy_service_pid[host, :] = 0
+    ledger.ports[host, :] = np.uint64(0)
+    ledger.n_ports[host] = 0
 
 
 # ----------------------------------------------------------------------------------------------------------- processes
@@ -116,13 +103,13 @@ def keep_processes(ledger, count):
 
 @compiled
 def pid_in_use(ledger, host, pid):
-    for k in range(OWN_PROCESSES[host]):
-        if OWN_PIDS[host, k] == pid:
+    for k in range(scenario.OWN_PROCESSES[host]):
+        if scenario.OWN_PIDS[host, k] == pid:
             return True
     for k in range(MOST_STARTING_SESSIONS):
         if ledger.session_pids[host, k] == pid:
             return True
-    if host == SERVICE_HOST and pid == OPERATIONAL_SERVICE_PID and ledger.service_process:
+    if host == SERVICE_HOST and pid == scenario.OPERATIONAL_SERVICE_PID and ledger.service_process:
         return True
     return find_process(ledger, host, pid) >= 0
 
@@ -149,10 +136,8 @@ def start_process(ledger, host, kind, root):
     """Append a process with a fresh id, which is returned."""
     pid = draw_pid(ledger, host)
     k = ledger.n_processes
-    ledger.process_host[k] = host
-    ledger.process_kind[k] = kind
-    ledger.process_root[k] = root
-    ledger.process_pid[k] = pid
+    ledger.process_host[k], ledger.process_kind[k] = host, kind
+    ledger.process_root[k], ledger.process_pid[k] = root, pid
     ledger.n_processes = k + 1
     return pid
 
@@ -160,7 +145,10 @@ def start_process(ledger, host, kind, root):
 @compiled
 def start_decoy(ledger, host, decoy):
     """A decoy's process, and its entry among the host's services unless one of that name is there already."""
-    pid = start_process(ledger, host, decoy, DECOY_RUNS_AS_ROOT[decoy])
+    if ledger is None:
+        return
+    mt19937.randbelow(ledger, 1, 1)  # choice of one element
+    pid = start_process(ledger, host, decoy, scenario.DECOY_RUNS_AS_ROOT[decoy])
     if ledger.decoy_service_pid[host, decoy] == 0:
         ledger.decoy_service_pid[host, decoy] = pid
 
@@ -193,10 +181,11 @@ def escalate(ledger, host, pick):
 
 
 @compiled
-def kill_suspicious(ledger, host, service_has_process):
+def kill_suspicious(ledger, world, host):
     """Remove: end what runs under a suspicious id and not as root. Returns the number of red's sessions that ended.
 
-    A process that is entered as a service is started again under a new id, though not as a session.
+    A process that is entered as a service is started again under a new id, though not as a session. A stacked decoy
+    may be gone then, so decoys are counted again.
     """
     ended = 0
     for s in range(ledger.n_suspicious):
@@ -211,8 +200,15 @@ def kill_suspicious(ledger, host, service_has_process):
             copy_process(ledger, later, later - 1)
         keep_processes(ledger, ledger.n_processes - 1)
         ended += kind == SHELL
-        if is_service(ledger, host, pid, service_has_process):
+        if is_service(ledger, host, pid, world.service_has_process):
             start_process(ledger, host, kind if kind < N_DECOYS else LEFTOVER, False)
+    mask, count = 0, 0
+    for k in range(ledger.n_processes):
+        if ledger.process_host[k] == host and ledger.process_kind[k] < N_DECOYS:
+            mask |= 1 << np.int64(ledger.process_kind[k])
+            count += 1
+    world.decoys[host] = mask
+    world.n_decoys[host] = count
     return ended
 
 
@@ -221,33 +217,18 @@ def is_service(ledger, host, pid, service_has_process):
     for decoy in range(N_DECOYS):
         if ledger.decoy_service_pid[host, decoy] == pid:
             return True
-    return host == SERVICE_HOST and service_has_process and pid == OPERATIONAL_SERVICE_PID
-
-
-@compiled
-def recount_decoys(ledger, world, host):
-    """After Remove: a stacked decoy may be gone."""
-    mask, count = 0, 0
-    for k in range(ledger.n_processes):
-        if ledger.process_host[k] == host and ledger.process_kind[k] < N_DECOYS:
-            mask |= 1 << np.int64(ledger.process_kind[k])
-            count += 1
-    world.decoys[host] = mask
-    world.n_decoys[host] = count
+    return host == SERVICE_HOST and service_has_process and pid == scenario.OPERATIONAL_SERVICE_PID
 
 
 # --------------------------------------------------------------------------------------------------------------- ports
 @compiled
 def take_ports(ledger, host, count):
-    """Take ephemeral ports of a host; a port in use is drawn once more, and the second one is taken in any case."""
+    """Each connection to a host takes an ephemeral port; one in use is drawn once more, and the second one is taken."""
+    if ledger is None:
+        return
     for _ in range(count):
         port = mt19937.randbelow(ledger, N_PORTS, 14)
-        if port_in_use(ledger, host, port):
+        if (ledger.ports[host, port >> 6] >> np.uint64(port & 63)) & np.uint64(1) != np.uint64(0):
             port = mt19937.randbelow(ledger, N_PORTS, 14)
         ledger.ports[host, port >> 6] |= np.uint64(1) << np.uint64(port & 63)
         ledger.n_ports[host] += 1
-
-
-@compiled
-def port_in_use(ledger, host, port):
-    return (ledger.ports[host, port >> 6] >> np.uint64(port & 63)) & np.uint64(1) != np.uint64(0)

@@ -4,26 +4,15 @@ Works on the ledger's `mt`, `words`, `next` and `blocks`. Words are tempered in 
 in int64, where products of a 32-bit word and the constants below still fit.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from stockade.cage2.jit import compiled
 from stockade.cage2.state import MT_WORDS
 
-_MASK = 0xFFFFFFFF
-_UPPER, _LOWER, _MATRIX = 0x80000000, 0x7FFFFFFF, 0x9908B0DF
+_MASK, _UPPER, _LOWER, _MATRIX = 0xFFFFFFFF, 0x80000000, 0x7FFFFFFF, 0x9908B0DF
 _SHIFT = 397
-
-
-def _genrand_state(seed: int) -> np.ndarray:
-    words = [seed]
-    for i in range(1, MT_WORDS):
-        words.append((1812433253 * (words[-1] ^ words[-1] >> 30) + i) & _MASK)
-    return np.array(words, np.int64)
-
-
-_START = _genrand_state(19650218)
+#: The state for one fixed seed, from which CPython goes on with the user's. NumPy's old generator begins with the same.
+_START = np.random.RandomState(19650218).get_state(legacy=False)["state"]["key"].astype(np.int64)
 
 
 @compiled
@@ -33,24 +22,16 @@ def seed(ledger, value):
     key_length = 2 if high > 0 else 1
     mt = ledger.mt
     mt[:] = _START
-    i, j = 1, 0
     previous = _START[0]
-    for _ in range(MT_WORDS):
+    for k in range(MT_WORDS):
+        i, j = k % (MT_WORDS - 1) + 1, k % key_length
         key = low if j == 0 else high
         previous = ((np.int64(mt[i]) ^ ((previous ^ (previous >> 30)) * 1664525)) + key + j) & _MASK
         mt[i] = previous
-        i += 1
-        j = (j + 1) % key_length
-        if i == MT_WORDS:
-            mt[0] = mt[MT_WORDS - 1]
-            i = 1
-    for _ in range(MT_WORDS - 1):
+    for k in range(MT_WORDS, 2 * MT_WORDS - 1):
+        i = k % (MT_WORDS - 1) + 1
         previous = ((np.int64(mt[i]) ^ ((previous ^ (previous >> 30)) * 1566083941)) - i) & _MASK
         mt[i] = previous
-        i += 1
-        if i == MT_WORDS:
-            mt[0] = mt[MT_WORDS - 1]
-            i = 1
     mt[0] = 0x80000000
     ledger.next = MT_WORDS
     ledger.blocks = -1
@@ -117,7 +98,7 @@ def random(ledger):
 
 @compiled
 def shuffle(ledger, items):
-    """As `random.shuffle(list(range(len(items))))`, into `items`."""
+    """As `random.shuffle(list(range(len(items))))`, into `items`, which are returned."""
     n = len(items)
     for i in range(n):
         items[i] = i
@@ -129,3 +110,4 @@ def shuffle(ledger, items):
             bits -= 1
         j = randbelow(ledger, i + 1, bits)
         items[i], items[j] = items[j], items[i]
+    return items

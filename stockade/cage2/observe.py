@@ -6,8 +6,6 @@ In memory each bit is a byte and each host a little-endian word, so that 13 word
 with connections in a step can show activity, red's and green's, so the words are updated in place.
 """
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np
@@ -58,8 +56,7 @@ def monitor(world):
 @compiled
 def notice(world, host):
     activity = classify(world, host)
-    word = (world.obs[host] & _BELIEF_BYTES) | _ACTIVITY_WORD[activity]
-    world.obs[host] = word
+    world.obs[host] = (world.obs[host] & _BELIEF_BYTES) | _ACTIVITY_WORD[activity]
     if activity == EXPLOITED:
         believe(world, host, USER_LEVEL)
 
@@ -94,8 +91,3 @@ def copy_observation(world, out):
     """Into a row of 13 words, which are 52 bytes to everybody else."""
     for host in range(N_HOSTS):
         out[host] = world.obs[host]
-
-
-def observation_words(obs: np.ndarray) -> np.ndarray:
-    """(n, 52) uint8 as the (n, 13) int32 that kernels write."""
-    return obs.view(np.int32)

@@ -5,8 +5,6 @@ different kinds of ledger at once could write each other's code into Numba's cac
 that cache. Where code is marked as compiled, nobody waits for anybody.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os
@@ -20,8 +18,7 @@ import numpy as np
 
 from stockade.cage2 import kernel
 from stockade.cage2.history import MEMORY, MEMORY_SIZE, recall_batch, remember_batch
-from stockade.cage2.jit import JIT_DISABLED, as_records
-from stockade.cage2.observe import observation_words
+from stockade.cage2.jit import JIT_DISABLED
 from stockade.cage2.state import INITIAL, OBS_SIZE, WORLD
 
 try:
@@ -29,57 +26,44 @@ try:
 except ImportError:  # not on this system: then without the lock
     fcntl = None  # type: ignore[assignment]
 
-#: Longest wait for another process that compiles; then this one does so itself.
-_PATIENCE = 180.0
-#: Environment variable, so that worker processes know it too.
-_ANNOUNCE = "STOCKADE_ANNOUNCE_COMPILING"
+_PATIENCE = 180.0  #: longest wait for another process that compiles; then this one does so itself
+_ANNOUNCE = "STOCKADE_ANNOUNCE_COMPILING"  #: environment variable, so that worker processes know it too
 
 
 def announce_compiling() -> None:
-    """Say that code is being compiled even where standard error is not a terminal, here and in processes started later.
-
-    For the command line. Without it, the line appears on terminals only.
-    """
+    """For the command line: say what takes so long even where standard error is no terminal, in child processes too."""
     os.environ[_ANNOUNCE] = "1"
 
 
 @functools.cache
-def prepare(ledger: np.dtype | None) -> None:
-    """Make the kernels ready for worlds with this kind of ledger (None under `chance="fast"`)."""
+def prepare(ledger: np.dtype | None, memory: bool = False) -> None:
+    """Make the kernels ready for this kind of ledger (None under `chance="fast"`), and for `obs="memory"`."""
     if JIT_DISABLED:
         return
-    records = np.zeros(1, WORLD), None if ledger is None else np.zeros(1, ledger)
+    worlds, ledgers = np.zeros(1, WORLD), None if ledger is None else np.zeros(1, ledger)
     constants = INITIAL, np.ones(1, kernel.SETTINGS)
-    everyone, obs = np.ones(1, np.bool_), observation_words(np.zeros((1, OBS_SIZE), np.uint8))
-    actions = np.zeros(1, np.int64)
+    everyone, actions, bits = np.ones(1, np.bool_), np.zeros(1, np.int64), np.zeros((1, OBS_SIZE), np.uint8)
     kind, seconds = (0, 10) if ledger is None else (ledger.itemsize, 30)
     with _alone(kernel.step_batch, f"ledger{kind}", seconds):
-        kernel.seed_batch(*records, np.zeros(1, np.uint64), everyone, 0, 1)
-        kernel.reset_batch(*records, *constants, everyone, obs, 0, 1)
-        kernel.step_batch(*records, *constants, actions, obs, np.zeros(1), everyone, 0, 1, False)
+        obs = bits.view(np.int32)
+        kernel.seed_batch(worlds, ledgers, np.zeros(1, np.uint64), everyone, 0, 1)
+        kernel.reset_batch(worlds, ledgers, *constants, everyone, obs, 0, 1)
+        kernel.step_batch(worlds, ledgers, *constants, actions, obs, np.zeros(1), everyone, False, 0, 1)
         kernel.first_invalid(actions)
         if ledger is not None:
-            kernel.peek_batch(records[1], np.zeros(1, ledger), np.zeros(1, np.uint32), np.zeros(1, np.int64))
-
-
-@functools.cache
-def prepare_memory() -> None:
-    """Make the kernels of `obs="memory"` ready."""
-    if JIT_DISABLED:
-        return
-    memory, worlds, actions = as_records(np.zeros(1, MEMORY)), np.zeros(1, WORLD), np.zeros(1, np.int64)
-    bits, out = np.zeros((1, OBS_SIZE), np.uint8), np.zeros((1, MEMORY_SIZE), np.uint8)
-    with _alone(remember_batch, "memory", 1):
-        remember_batch(memory, actions, worlds["blue_success"], worlds["time"], 1, bits, out, 0, 1)
-        recall_batch(memory, worlds["time"], 1, bits, out, 0, 1)
+            kernel.peek_batch(ledgers, np.zeros(1, ledger), np.zeros(1, np.uint32), np.zeros(1, np.int64))
+    if memory:
+        lived = worlds["time"], 1, bits, np.zeros((1, MEMORY_SIZE), np.uint8)
+        with _alone(remember_batch, "memory", 1):
+            remember_batch(np.zeros(1, MEMORY), actions, worlds["blue_success"], *lived, 0, 1)
+            recall_batch(np.zeros(1, MEMORY), *lived, 0, 1)
 
 
 @contextlib.contextmanager
 def _alone(entry_point: Any, what: str, seconds: int) -> Iterator[None]:
-    """If the code is not marked as compiled: wait until no other process compiles, and mark it afterwards.
+    """If the code is not marked as compiled, in about `seconds`: wait until no other process compiles, then mark it.
 
     The mark carries the entry point's qualified name, and with it the digest of its sources, Numba and the CPU.
-    `seconds` is what compiling takes, for the user to read.
     """
     folder = Path(entry_point.stats.cache_path or "")
     mark = folder / f"stockade-{what}-{entry_point.py_func.__qualname__}.compiled"

@@ -1,56 +1,14 @@
 """Red's turn: the agent chooses (B_line, Meander, Sleep), then its action happens."""
 
-from __future__ import annotations
-
 import numpy as np
 
-from stockade.cage2 import chance
-from stockade.cage2.actions import (
-    DISCOVER_SERVICES,
-    DISCOVER_SYSTEMS,
-    ESCALATE,
-    EXPLOIT,
-    FALSE,
-    FIRST_SUBNET,
-    IMPACT,
-    RED_SLEEP,
-    TRUE,
-    UNKNOWN,
-)
+from stockade.cage2 import actions, chance, scenario
+from stockade.cage2.actions import FALSE, FIRST_SUBNET, TRUE
 from stockade.cage2.jit import compiled
-from stockade.cage2.network import bit, listeners, open_ports, update_access
+from stockade.cage2.ledger import take_ports
 from stockade.cage2.observe import SHELL_PORT
-from stockade.cage2.scenario import (
-    DECOYS_FOOLING,
-    ENTERPRISE,
-    ENTERPRISE_HOSTS_MASK,
-    EXPLOIT_CONNECTIONS,
-    EXPLOIT_OPTIONS,
-    EXPLOIT_PORT,
-    GATEWAYS,
-    HARAKA_RCE,
-    N_HOSTS,
-    N_SUBNETS,
-    NO_ANSWER,
-    NO_EXPLOIT,
-    NOBODY,
-    OP_HOSTS_MASK,
-    OPERATIONAL,
-    OWN_ANSWER,
-    REVEALED_BY_ESCALATION,
-    REVEALS_MASK,
-    ROOT_SHELL,
-    SERVICE_HOST,
-    SSH_BRUTE_FORCE,
-    SSH_CONNECTIONS,
-    SSH_SESSION,
-    SUBNET_MASK,
-    SUBNET_OF,
-    USER,
-    USERS,
-    host_index,
-)
-from stockade.cage2.state import BLINE, MEANDER
+from stockade.cage2.scenario import NOBODY, SERVICE_HOST, host_index
+from stockade.cage2.state import BLINE, MEANDER, bit, listeners, open_ports, update_access
 
 SHELL_FILE, ESCALATION_FILE = 1, 2
 
@@ -64,7 +22,7 @@ def red_chooses(world, ledger):
     elif world.red == MEANDER:
         meander_chooses(world, ledger)
     else:
-        plan(world, RED_SLEEP, NOBODY)
+        plan(world, actions.RED_SLEEP, NOBODY)
 
 
 @compiled
@@ -74,10 +32,9 @@ def plan(world, kind, target):
 
 
 #: B_line's fifteen steps: what it does, and which step follows a success and a failure.
-BLINE_TYPES = np.array(
-    [DISCOVER_SYSTEMS, DISCOVER_SERVICES, EXPLOIT, ESCALATE, DISCOVER_SERVICES, EXPLOIT, ESCALATE,
-     DISCOVER_SYSTEMS, DISCOVER_SERVICES, EXPLOIT, ESCALATE, DISCOVER_SERVICES, EXPLOIT, ESCALATE, IMPACT], np.int8,
-)  # fmt: skip
+_TAKE_HOST = [actions.DISCOVER_SERVICES, actions.EXPLOIT, actions.ESCALATE]
+_ENTER_SUBNET = [actions.DISCOVER_SYSTEMS, *_TAKE_HOST, *_TAKE_HOST]
+BLINE_TYPES = np.array([*_ENTER_SUBNET, *_ENTER_SUBNET, actions.IMPACT], np.int8)
 _AFTER_SUCCESS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 14]
 _AFTER_FAILURE = [0, 1, 2, 2, 2, 2, 5, 5, 5, 5, 9, 9, 9, 12, 13]
 #: (3, 15) by the success of the last action: FALSE, TRUE, UNKNOWN.
@@ -87,13 +44,13 @@ BLINE_ENTERS, BLINE_ATTACKS_SERVER = 1, 12
 
 def _bline_targets() -> np.ndarray:
     """(13, 15) B_line's targets by the host it enters through: that host, what it reveals, Enterprise2, the server."""
-    table = np.full((N_HOSTS, 15), NOBODY, np.int8)
-    for entry in (host_index(name) for name in USERS[1:]):
-        relay = host_index(REVEALED_BY_ESCALATION[USERS[entry - host_index(USERS[0])]])
+    table = np.full((scenario.N_HOSTS, 15), NOBODY, np.int8)
+    for name in scenario.USERS[1:]:
+        entry = host_index(name)
         table[entry, 1:4] = entry
-        table[entry, 4:7] = relay
-    table[:, 0] = FIRST_SUBNET + USER
-    table[:, 7] = FIRST_SUBNET + ENTERPRISE
+        table[entry, 4:7] = host_index(scenario.REVEALED_BY_ESCALATION[name])
+    table[:, 0] = FIRST_SUBNET + scenario.USER
+    table[:, 7] = FIRST_SUBNET + scenario.ENTERPRISE
     table[:, 8:11] = host_index("Enterprise2")
     table[:, 11:15] = SERVICE_HOST
     return table
@@ -123,37 +80,37 @@ def meander_chooses(world, ledger):
     meander_learns(world)
     if world.meander_escalated & bit(SERVICE_HOST):
         world.meander_last_escalate = SERVICE_HOST
-        return plan(world, IMPACT, SERVICE_HOST)
+        return plan(world, actions.IMPACT, SERVICE_HOST)
 
-    for subnet in range(N_SUBNETS):
+    for subnet in range(scenario.N_SUBNETS):
         if world.known_subnets & ~world.meander_subnets & bit(subnet):
             world.meander_subnets |= bit(subnet)
-            return plan(world, DISCOVER_SYSTEMS, FIRST_SUBNET + subnet)
+            return plan(world, actions.DISCOVER_SYSTEMS, FIRST_SUBNET + subnet)
 
-    chance.shuffle_addresses(ledger)
+    addresses = chance.shuffled_addresses(ledger)
     unscanned = world.known_addresses & ~world.meander_scanned
     if unscanned:
-        host = chance.pick_address(world, ledger, unscanned)
+        host = chance.pick_host(world, addresses, unscanned)
         world.meander_scanned |= bit(host)
-        return plan(world, DISCOVER_SERVICES, host)
+        return plan(world, actions.DISCOVER_SERVICES, host)
 
-    chance.shuffle_names(ledger)
+    names = chance.shuffled_names(ledger)
     lost = world.meander_mapped & ~world.meander_exploited
     unescalated = world.known_names & ~world.meander_escalated & ~lost
     if unescalated:
-        host = chance.pick_name(world, ledger, unescalated)
+        host = chance.pick_host(world, names, unescalated)
         world.meander_escalated |= bit(host)
         world.meander_last_escalate = host
-        return plan(world, ESCALATE, host)
+        return plan(world, actions.ESCALATE, host)
 
     unexploited = world.known_addresses & ~world.meander_exploited
     if unexploited:
-        host = chance.pick_address(world, ledger, unexploited)
+        host = chance.pick_host(world, addresses, unexploited)
         world.meander_exploited |= bit(host)
         world.meander_last_exploit = host
-        return plan(world, EXPLOIT, host)
+        return plan(world, actions.EXPLOIT, host)
     # The reference raises an error here. No play has ever led to it: the Defender never stays exploited.
-    return plan(world, RED_SLEEP, NOBODY)
+    return plan(world, actions.RED_SLEEP, NOBODY)
 
 
 @compiled
@@ -165,9 +122,9 @@ def meander_learns(world):
         if failed:
             world.meander_exploited &= ~bit(exploited)
             # Red blames its way in: it forgets all Op hosts that it escalated on, or else all Enterprise hosts.
-            blamed = world.meander_escalated & OP_HOSTS_MASK
+            blamed = world.meander_escalated & scenario.OP_HOSTS_MASK
             if not blamed:
-                blamed = world.meander_escalated & ENTERPRISE_HOSTS_MASK
+                blamed = world.meander_escalated & scenario.ENTERPRISE_HOSTS_MASK
             world.meander_escalated &= ~blamed
             world.meander_exploited &= ~blamed
         else:
@@ -185,31 +142,31 @@ def meander_learns(world):
 def red_acts(world, ledger, leaderboard):
     """Carry out what red chose."""
     kind, target = world.red_type, world.red_target
-    world.exploit = NO_EXPLOIT
+    world.exploit = scenario.NO_EXPLOIT
     world.detected = -1
     world.red_saw_ports = 0
     world.red_contact = NOBODY
-    if kind == EXPLOIT:
+    if kind == actions.EXPLOIT:
         success = exploit(world, ledger, target, leaderboard)
-    elif kind == DISCOVER_SERVICES:
+    elif kind == actions.DISCOVER_SERVICES:
         success = discover_services(world, ledger, target, leaderboard)
-    elif kind == ESCALATE:
+    elif kind == actions.ESCALATE:
         success = escalate(world, ledger, target)
-    elif kind == IMPACT:
+    elif kind == actions.IMPACT:
         success = impact(world, ledger, target)
-    elif kind == DISCOVER_SYSTEMS:
+    elif kind == actions.DISCOVER_SYSTEMS:
         success = discover_systems(world, target - FIRST_SUBNET)
     else:
-        success = UNKNOWN
+        success = actions.UNKNOWN
     world.red_success = success
 
 
 @compiled
 def can_reach(world, subnet):
     """The Operational subnet is behind the Enterprise hosts: red needs a session on one of them."""
-    if subnet != OPERATIONAL:
+    if subnet != scenario.OPERATIONAL:
         return True
-    for host in GATEWAYS:
+    for host in scenario.GATEWAYS:
         if world.red_sessions[host] > 0:
             return True
     return False
@@ -220,7 +177,7 @@ def discover_systems(world, subnet):
     """Learn the addresses of a subnet."""
     if not can_reach(world, subnet):
         return FALSE
-    world.known_addresses |= SUBNET_MASK[subnet]
+    world.known_addresses |= scenario.SUBNET_MASK[subnet]
     world.known_subnets |= bit(subnet)
     return TRUE
 
@@ -231,10 +188,10 @@ def discover_services(world, ledger, host, leaderboard):
 
     A blocked scan succeeds too, with nothing in it.
     """
-    if not can_reach(world, SUBNET_OF[host]):
+    if not can_reach(world, scenario.SUBNET_OF[host]):
         return TRUE
     ports, sockets = open_ports(world, host), listeners(world, host)
-    chance.connections_made(ledger, host, sockets)
+    take_ports(ledger, host, sockets)
     world.red_contact = host
     world.red_connections = sockets
     world.red_touched = ports
@@ -255,8 +212,8 @@ def escalate(world, ledger, host):
         world.red_root_sessions[host] = 1
         update_access(world, host)
         world.files[host] |= ESCALATION_FILE
-    world.known_addresses |= bit(host) | REVEALS_MASK[host]
-    world.known_subnets |= bit(SUBNET_OF[host])
+    world.known_addresses |= bit(host) | scenario.REVEALS_MASK[host]
+    world.known_subnets |= bit(scenario.SUBNET_OF[host])
     if host == SERVICE_HOST:
         world.red_knows_service = 1
     return TRUE
@@ -275,7 +232,8 @@ def impact(world, ledger, host):
         world.service_active = 0
         if world.service_has_process:
             world.service_down = 1
-            chance.service_stops(ledger)
+            if ledger is not None:
+                ledger.service_process = 0
     return TRUE
 
 
@@ -285,41 +243,40 @@ def exploit(world, ledger, host, leaderboard):
 
     Under `leaderboard` the mail server of a restored host no longer falls for HarakaRCE.
     """
-    options = EXPLOIT_OPTIONS[world.red_ports[host]]
+    options = scenario.EXPLOIT_OPTIONS[world.red_ports[host]]
     if not options:
         return FALSE
     choice = np.int64(chance.choose_exploit(world, ledger, options))
     world.exploit = choice
-    if not can_reach(world, SUBNET_OF[host]):
+    if not can_reach(world, scenario.SUBNET_OF[host]):
         return FALSE
-    answer = OWN_ANSWER[host, choice]
-    fooled = answer == NO_ANSWER and world.decoys[host] & DECOYS_FOOLING[choice]
-    if answer == NO_ANSWER and not fooled:
+    answer = scenario.OWN_ANSWER[host, choice]
+    fooled = answer == scenario.NO_ANSWER and world.decoys[host] & scenario.DECOYS_FOOLING[choice]
+    if answer == scenario.NO_ANSWER and not fooled:
         return FALSE
     world.red_contact = host
-    world.red_touched = EXPLOIT_PORT[choice]
-    if choice == SSH_BRUTE_FORCE:
+    world.red_touched = scenario.EXPLOIT_PORT[choice]
+    if choice == scenario.SSH_BRUTE_FORCE:
         return guess_passwords(world, ledger, host, answer)
-    world.red_connections = EXPLOIT_CONNECTIONS
-    chance.connections_made(ledger, host, EXPLOIT_CONNECTIONS)
+    world.red_connections = scenario.EXPLOIT_CONNECTIONS
+    take_ports(ledger, host, scenario.EXPLOIT_CONNECTIONS)
     if fooled:
         world.red_connections += 1  # the decoy raises the alarm
         return FALSE
-    if leaderboard and choice == HARAKA_RCE and world.restored & bit(host):
+    if leaderboard and choice == scenario.HARAKA_RCE and world.restored & bit(host):
         return FALSE
-    return open_shell(world, ledger, host, answer == ROOT_SHELL)
+    return open_shell(world, ledger, host, answer == scenario.ROOT_SHELL)
 
 
 @compiled
 def guess_passwords(world, ledger, host, answer):
     """SSH: loud even where it fails, and a session that Remove does not find."""
-    world.red_connections = SSH_CONNECTIONS
-    chance.passwords_guessed(ledger)
-    if answer != SSH_SESSION:
+    world.red_connections = scenario.SSH_CONNECTIONS
+    take_ports(ledger, scenario.FOOTHOLD, scenario.SSH_CONNECTIONS)  # of the foothold, whichever host is attacked
+    if answer != scenario.SSH_SESSION:
         return FALSE
     world.red_connections += 1
-    removable = chance.ssh_session_starts(ledger, host)
-    add_session(world, host, False, removable)
+    add_session(world, host, False, chance.ssh_session_starts(ledger, host))
     return TRUE
 
 

@@ -5,8 +5,7 @@ derived from them. Behaviour lives elsewhere (blue.py, green.py, red.py, observe
 Numba freezes module-level arrays into the compiled code, so all tables are read-only.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -29,11 +28,7 @@ SUBNET_HOSTS = {
 USERS = SUBNET_HOSTS["User"]
 
 
-def host_index(name: str) -> int:
-    """Position of a host in observations and actions."""
-    return HOSTS.index(name)
-
-
+host_index = HOSTS.index  #: position of a host in observations and actions
 FOOTHOLD = host_index("User0")  #: where red's first session lives; nothing removes it
 SERVICE_HOST = host_index("Op_Server0")  #: runs the operational service that Impact stops
 DEFENDER = host_index("Defender")  #: blue has two sessions here, one elsewhere
@@ -42,12 +37,10 @@ NOBODY = -1  #: in place of a host where there is none
 
 #: What one step of red root/SYSTEM on a host costs, in tenths of a reward point.
 HOST_COST = np.array([1, 10, 10, 10, 1, 1, 1, 10, 0, 1, 1, 1, 1], np.int32)
-SERVICE_DOWN_COST = 100
-RESTORE_COST = 10
+SERVICE_DOWN_COST, RESTORE_COST = 100, 10
+
 
 # ---------------------------------------------------------------------------------------------- services of every host
-
-
 class Process(NamedTuple):
     """A process that runs when an episode begins. `kind` is what an exploit looks for."""
 
@@ -73,51 +66,35 @@ _DEFENDER_DAEMONS = {
     "root": (1, 389, 407, 409, 790, 824, 825, 844, 847, 852, 853, 863, 867, 875, 884, 1370, 1432),
     "systemd+": (560,), "daemon": (802,), "velocir+": (803, 832), "syslog": (807,), "message+": (827,),
 }  # fmt: skip
-_ENTERPRISE_WINDOWS = HostFacts(
-    "W",
-    "vagrant",
-    (
-        _SSH_WINDOWS,
-        Process(832, "RPC", (135,), "SYSTEM"),
-        Process(4400, "RDP", (3389,), "SYSTEM"),
-        Process(4, "OTHER", (445, 139), "SYSTEM"),  # not of the kind that EternalBlue needs
-        Process(3404, "WEB", (80, 443), "NetworkService"),
-    ),
+_DEFENDER_PROCESSES = (
+    *(Process(pid, "OTHER", (), user) for user, pids in _DEFENDER_DAEMONS.items() for pid in pids),
+    Process(2288, "SSH", (), "root"),
+    Process(879, "SSH", (22,), "root"),
+    Process(656, "OTHER", (53, 53), "systemd+"),  # two listeners on one port
+    Process(634, "OTHER", (68,), "systemd+"),
 )
+_RPC = Process(832, "RPC", (135,), "SYSTEM")
+_ENTERPRISE_PROCESSES = (
+    _SSH_WINDOWS,
+    _RPC,
+    Process(4400, "RDP", (3389,), "SYSTEM"),
+    Process(4, "OTHER", (445, 139), "SYSTEM"),  # not of the kind that EternalBlue needs
+    Process(3404, "WEB", (80, 443), "NetworkService"),
+)
+_USER2_PROCESSES = (Process(4, "SMB", (445, 139), "SYSTEM"), _RPC, Process(4400, "RDP", (3389,), "NetworkService"))
 _LINUX = HostFacts("L", "pi", (_SSH_LINUX,))
+_ENTERPRISE_WINDOWS = HostFacts("W", "vagrant", _ENTERPRISE_PROCESSES)
 _USER_WINDOWS = HostFacts("W", "vagrant", (_SSH_WINDOWS, Process(3344, "FTP", (21,), "SYSTEM")))
 
 OPERATIONAL_SERVICE_PID = 1043  #: process of the operational service until Impact stops it
 FACTS: dict[str, HostFacts] = {
-    "Defender": HostFacts(
-        "L",
-        None,
-        (
-            *(Process(pid, "OTHER", (), user) for user, pids in _DEFENDER_DAEMONS.items() for pid in pids),
-            Process(2288, "SSH", (), "root"),
-            Process(879, "SSH", (22,), "root"),
-            Process(656, "OTHER", (53, 53), "systemd+"),  # two listeners on one port
-            Process(634, "OTHER", (68,), "systemd+"),
-        ),
-    ),
+    "Defender": HostFacts("L", None, _DEFENDER_PROCESSES),
     "Enterprise0": _LINUX,
-    "Enterprise1": _ENTERPRISE_WINDOWS,
-    "Enterprise2": _ENTERPRISE_WINDOWS,
-    "Op_Host0": _LINUX,
-    "Op_Host1": _LINUX,
-    "Op_Host2": _LINUX,
-    "Op_Server0": _LINUX,  # the operational service itself has no listener; see OPERATIONAL_SERVICE_PID
-    "User0": _USER_WINDOWS,
-    "User1": _USER_WINDOWS,
-    "User2": HostFacts(
-        "W",
-        "vagrant",
-        (
-            Process(4, "SMB", (445, 139), "SYSTEM"),
-            Process(832, "RPC", (135,), "SYSTEM"),
-            Process(4400, "RDP", (3389,), "NetworkService"),
-        ),
-    ),
+    **dict.fromkeys(("Enterprise1", "Enterprise2"), _ENTERPRISE_WINDOWS),
+    # The operational service itself has no listener; see OPERATIONAL_SERVICE_PID.
+    **dict.fromkeys(SUBNET_HOSTS["Operational"], _LINUX),
+    **dict.fromkeys(("User0", "User1"), _USER_WINDOWS),
+    "User2": HostFacts("W", "vagrant", _USER2_PROCESSES),
     # User3's database listens on RDP's port: SQL injection never finds it, BlueKeep finds it and fails.
     "User3": HostFacts("L", "pi", (*_WEB, Process(1101, "SQL", (3389,), "root"), _MAIL)),
     "User4": HostFacts("L", "pi", (_SSH_LINUX, *_WEB, Process(1101, "SQL", (3390,), "root"), _MAIL)),
@@ -170,7 +147,7 @@ N_DECOYS = len(DECOYS)
 
 
 class Exploit(NamedTuple):
-    """An exploit that red may choose when it knows `port` to be open; it prefers the highest `weight`."""
+    """Red may choose it when it knows `port` to be open; it prefers the highest `weight`."""
 
     name: str
     weight: float
@@ -178,10 +155,7 @@ class Exploit(NamedTuple):
     kind: str
 
 
-NO_EXPLOIT = 0
-SSH_BRUTE_FORCE = 5
-SQL_INJECTION = 6
-HARAKA_RCE = 7
+NO_EXPLOIT, SSH_BRUTE_FORCE, SQL_INJECTION, HARAKA_RCE = 0, 5, 6, 7
 #: Index 0 stands for "none", so that an exploit's position is its number in traces.
 EXPLOITS = (
     Exploit("none", 0.0, 0, ""),
@@ -201,20 +175,19 @@ DETECTION_PROBABILITY = 0.95
 EXPLOIT_CONNECTIONS = 1  #: connections that an ordinary exploit makes to its target
 SSH_CONNECTIONS = 10  #: and the guessing of passwords
 
+
 # -------------------------------------------------------------------------------- tables: everything below is derived
-
-
 def _frozen(values: object, dtype: type) -> np.ndarray:
     table: np.ndarray = np.array(values, dtype)
     table.setflags(write=False)
     return table
 
 
-def _port_mask(ports: tuple[int, ...]) -> int:
+def _port_mask(ports: Iterable[int]) -> int:
     return sum(1 << PORTS.index(port) for port in set(ports))
 
 
-def _mask_of_hosts(names: tuple[str, ...]) -> int:
+def _mask_of_hosts(names: Iterable[str]) -> int:
     return sum(1 << host_index(name) for name in names)
 
 
@@ -222,24 +195,24 @@ SUBNET_OF = _frozen([next(s for s, net in enumerate(SUBNETS) if h in SUBNET_HOST
 SUBNET_MASK = _frozen([_mask_of_hosts(SUBNET_HOSTS[net]) for net in SUBNETS], np.int32)
 #: Hosts from which the Operational subnet can be reached; the Defender shares their subnet but is none of them.
 GATEWAYS = _frozen([host_index(h) for h in HOSTS if h.startswith("Enterprise")], np.int8)
-OP_HOSTS_MASK = _mask_of_hosts(tuple(h for h in HOSTS if h.startswith("Op_")))
-ENTERPRISE_HOSTS_MASK = _mask_of_hosts(tuple(h for h in HOSTS if h.startswith("Enterprise")))
+OP_HOSTS_MASK = _mask_of_hosts(SUBNET_HOSTS["Operational"])
+ENTERPRISE_HOSTS_MASK = _mask_of_hosts(h for h in HOSTS if h.startswith("Enterprise"))
 REVEALS_MASK = _frozen(
-    [_mask_of_hosts((REVEALED_BY_ESCALATION[h],) if h in REVEALED_BY_ESCALATION else ()) for h in HOSTS], np.int32
+    [1 << host_index(REVEALED_BY_ESCALATION[h]) if h in REVEALED_BY_ESCALATION else 0 for h in HOSTS], np.int32
 )
 
 #: (13,) ports that a host's own services hold open, and how many listeners they are.
-OWN_PORTS = _frozen([_port_mask(tuple(p for x in FACTS[h].processes for p in x.ports)) for h in HOSTS], np.int16)
+OWN_PORTS = _frozen([_port_mask(p for x in FACTS[h].processes for p in x.ports) for h in HOSTS], np.int16)
 OWN_LISTENERS = _frozen([sum(len(x.ports) for x in FACTS[h].processes) for h in HOSTS], np.int8)
 #: (256,) ports that a set of decoys holds open.
 DECOY_PORTS = _frozen(
-    [_port_mask(tuple(d.port for i, d in enumerate(DECOYS) if mask >> i & 1)) for mask in range(1 << N_DECOYS)],
-    np.int16,
+    [_port_mask(d.port for i, d in enumerate(DECOYS) if mask >> i & 1) for mask in range(1 << N_DECOYS)], np.int16
 )
 DECOY_NEEDS_FREE = _frozen([_port_mask((d.needs_free,)) for d in DECOYS], np.int16)
 DECOY_RUNS_AS_ROOT = _frozen([d.runs_as_root for d in DECOYS], np.bool_)
-#: (8, 13) does the decoy run on the host's operating system?
+#: (8, 13) does the decoy run on the host's operating system, and could it ever start beside the host's own services?
 DECOY_FITS_OS = _frozen([[d.os in (None, FACTS[h].os) for h in HOSTS] for d in DECOYS], np.bool_)
+DECOY_CAN_START = _frozen(DECOY_FITS_OS & (DECOY_NEEDS_FREE[:, None] & OWN_PORTS == 0), np.bool_)
 
 #: What a host's own service does when exploited.
 NO_ANSWER, USER_SHELL, ROOT_SHELL, SSH_SESSION, SSH_REFUSED = range(5)
@@ -267,11 +240,8 @@ EXPLOIT_PORT = _frozen([0] + [_port_mask((e.port,)) for e in EXPLOITS[1:]], np.i
 
 def _exploit_options(ports: int) -> int:
     known = [port for bit, port in enumerate(PORTS) if ports >> bit & 1]
-    options = 0
-    for number, exploit in enumerate(EXPLOITS[1:], start=1):
-        possible = exploit.port in known and (number != SQL_INJECTION or 80 in known or 443 in known)
-        options |= possible << number
-    return options
+    options = [e for e, exploit in enumerate(EXPLOITS) if exploit.port in known]
+    return sum(1 << e for e in options if e != SQL_INJECTION or 80 in known or 443 in known)
 
 
 #: (4096,) exploits that red considers, bit e for exploit e, by the ports it remembers.

@@ -18,7 +18,6 @@ class Seeds(NamedTuple):
     given: np.ndarray
 
     def each(self) -> list[int | None]:
-        """As a list."""
         return [seed if given else None for seed, given in zip(self.values.tolist(), self.given.tolist(), strict=True)]
 
     def or_fresh(self) -> Seeds:

@@ -1,29 +1,22 @@
-"""The state of one world as a record, and the ledger that only the reference's random stream needs.
+"""The state of one world as a record, what follows from it, and the ledger that only the reference's stream needs.
 
 Worlds lie side by side in one structured array, so that a step touches five cache lines, a snapshot is a copy of
 bytes, and `worlds["red_access"]` is a view of all worlds that costs nothing.
 
-The ledger (`chance="cyborg"`) holds CPython's generator and what decides how often it is asked: process ids in use,
-ports in use, the order of shuffled lists. Under `chance="fast"` there is none: kernels get `None` in its place and
-Numba compiles the branches on it away.
+The ledger (`chance="cyborg"`) holds CPython's generator and what decides how often it is asked. Under `chance="fast"`
+kernels get `None` in its place, and Numba compiles the branches on it away.
 """
-
-from __future__ import annotations
 
 import numpy as np
 
+from stockade.cage2 import scenario
 from stockade.cage2.actions import MONITOR, UNKNOWN
-from stockade.cage2.scenario import (
-    FOOTHOLD,
-    MOST_STARTING_SESSIONS,
-    N_DECOYS,
-    N_HOSTS,
-    N_SUBNETS,
-    NOBODY,
-    USER,
-)
+from stockade.cage2.jit import compiled
+from stockade.cage2.scenario import FOOTHOLD, N_DECOYS, N_HOSTS, N_SUBNETS, NOBODY
 
 OBS_SIZE = 4 * N_HOSTS
+NO_ACCESS, USER_ACCESS, ROOT_ACCESS = 0, 1, 2
+SLEEPING, BLINE, MEANDER, MIX = 0, 1, 2, 3
 
 WORLD = np.dtype(
     [
@@ -87,18 +80,16 @@ WORLD = np.dtype(
     align=True,
 )
 
-SLEEPING, BLINE, MEANDER, MIX = 0, 1, 2, 3
-
 
 def _initial_world() -> np.ndarray:
     world = np.zeros(1, WORLD)
     for field in ("bline_entry", "meander_last_exploit", "meander_last_escalate", "fresh_decoy", "analysed",
                   "green_target", "red_target", "red_contact", "detected"):  # fmt: skip
         world[field] = NOBODY
-    world["red_access"][0, FOOTHOLD] = 2
+    world["red_access"][0, FOOTHOLD] = ROOT_ACCESS
     world["red_sessions"][0, FOOTHOLD] = world["red_root_sessions"][0, FOOTHOLD] = 1
     world["known_addresses"] = world["known_names"] = 1 << FOOTHOLD
-    world["known_subnets"] = 1 << USER
+    world["known_subnets"] = 1 << scenario.USER
     world["service_active"] = world["service_has_process"] = 1
     world["blue_action"], world["blue_success"], world["red_success"] = MONITOR, UNKNOWN, UNKNOWN
     return world
@@ -107,6 +98,36 @@ def _initial_world() -> np.ndarray:
 #: What every episode begins with; `reset` copies it and keeps `stream` and `red`.
 INITIAL = _initial_world()
 
+
+# ------------------------------------------------------------------------ what several phases of a step ask of a world
+@compiled
+def bit(index):
+    """Mask with one bit set."""
+    return np.int64(1) << np.int64(index)
+
+
+@compiled
+def open_ports(world, host):
+    """Mask of the ports that a host's services and decoys hold open."""
+    return np.int64(scenario.OWN_PORTS[host] | scenario.DECOY_PORTS[world.decoys[host]])
+
+
+@compiled
+def listeners(world, host):
+    """How many sockets a port scan finds; stacked decoys listen on the same port."""
+    return np.int64(scenario.OWN_LISTENERS[host]) + np.int64(world.n_decoys[host])
+
+
+@compiled
+def update_access(world, host):
+    """Set red's access to a host, and what it costs, from its sessions there."""
+    had_root, has_root = world.red_access[host] == ROOT_ACCESS, world.red_root_sessions[host] > 0
+    access = USER_ACCESS if world.red_sessions[host] > 0 else NO_ACCESS
+    world.red_access[host] = ROOT_ACCESS if has_root else access
+    world.root_cost += scenario.HOST_COST[host] * (np.int32(has_root) - np.int32(had_root))
+
+
+# ---------------------------------------------------------------------------------------------------------- the ledger
 MT_WORDS = 624
 N_PORTS = 60000 - 49152  #: ephemeral ports
 PORT_WORDS = -(-N_PORTS // 64)
@@ -133,7 +154,7 @@ def ledger_dtype(horizon: int) -> np.dtype:
             ("subnet_number", np.int32, N_SUBNETS),
             ("host_number", np.int32, N_HOSTS),
             # processes beside a host's own: those of the starting sessions, and what came later (decoys, shells)
-            ("session_pids", np.int32, (N_HOSTS, MOST_STARTING_SESSIONS)),
+            ("session_pids", np.int32, (N_HOSTS, scenario.MOST_STARTING_SESSIONS)),
             ("n_processes", np.int32),
             ("process_host", np.int8, 2 * steps),
             ("process_kind", np.int8, 2 * steps),

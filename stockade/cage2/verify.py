@@ -3,8 +3,6 @@
 trace file -> all its episodes as one batch -> step by step: expected arrays of the file against the batch's own
 """
 
-from __future__ import annotations
-
 import json
 import zipfile
 import zlib
@@ -25,6 +23,7 @@ from stockade.cage2.state import OBS_SIZE, WORLD
 from stockade.errors import InputError
 from stockade.files import JsonFile, json_output
 
+Arrays = dict[str, np.ndarray]  #: of a trace, by name
 GREEN_AGENTS = {"SleepAgent": "sleep", "GreenAgent": "active"}
 #: Arrays of the trace that are known after the reset and after each step: (episodes, steps + 1, ...).
 STATE_FIELDS = ("obs", "red_priv", "red_sessions", "decoys", "files", "ot", "rng_peek")
@@ -35,13 +34,11 @@ OPTIONAL_STATE_FIELDS = (
     "red_root_sessions", "red_removable", "n_decoys", "red_ports", "red_subnets", "n_eph_ports", "rng_words",
 )  # fmt: skip
 OPTIONAL_STEP_FIELDS = ("green_target",)
-PER_HOST_FIELDS = (
-    "red_priv", "red_sessions", "decoys", "files", "red_root_sessions", "red_removable", "n_decoys", "red_ports",
-    "n_eph_ports",
-)  # fmt: skip
+#: Of the state, what is not an array with an entry per host.
+SHAPES = {"obs": (OBS_SIZE,), "ot": (), "rng_peek": (), "red_subnets": (), "rng_words": ()}
+#: Bits of `ot`, from the lowest.
+SERVICE = ("service_down", "service_active", "service_has_process", "red_knows_service")
 INPUT_FIELDS = ("seed", "blue_action", "valid_steps", "meta")
-
-
 #: What NumPy raises for files that are not traces.
 _UNREADABLE = (
     OSError, ValueError, EOFError, KeyError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error,
@@ -66,7 +63,6 @@ class Mismatch:
     action: str
 
     def __str__(self) -> str:
-        """Explain it."""
         when = "after the reset" if self.step < 0 else f"in step {self.step} (blue: {self.action})"
         return (
             f"first mismatch: {self.file}, episode {self.episode} (seed {self.seed}), {when}: {self.field}\n"
@@ -85,44 +81,22 @@ class FileReport:
 
 
 # ------------------------------------------------------------------------------------------------------ reading traces
-@dataclass(frozen=True)
-class Trace:
-    """A recorded file, checked."""
-
-    name: str
-    config: WorldConfig
-    arrays: dict[str, np.ndarray]
-
-    @property
-    def episodes(self) -> int:
-        """Number of recorded episodes."""
-        return len(self.arrays["seed"])
-
-    @property
-    def horizon(self) -> int:
-        """Steps of each."""
-        return int(self.arrays["blue_action"].shape[1])
-
-
 def find_traces(paths: Iterable[str | Path]) -> list[Path]:
     """Files as they are, and all .npz files below folders."""
     found: list[Path] = []
     for path in map(Path, paths):
-        if path.is_dir():
-            inside = sorted(path.rglob("*.npz"))
-            if not inside:
-                raise TraceError(f"{path}: there is no .npz file in this folder")
-            found += inside
-        elif path.exists():
-            found.append(path)
-        else:
+        if not path.exists():
             raise TraceError(f"{path}: no such file or folder")
+        files = sorted(path.rglob("*.npz")) if path.is_dir() else [path]
+        if not files:
+            raise TraceError(f"{path}: there is no .npz file in this folder")
+        found += files
     if not found:
         raise TraceError("name at least one trace file (.npz) or a folder with such files")
     return found
 
 
-def load_trace(path: Path) -> Trace:
+def load_trace(path: Path) -> tuple[WorldConfig, Arrays]:
     """Read and check a trace file."""
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
@@ -133,17 +107,17 @@ def load_trace(path: Path) -> Trace:
     if missing:
         raise TraceError(f"{path}: lacks the field{'s' * (len(missing) > 1)} {', '.join(missing)}")
     _check_shapes(path, arrays)
-    return Trace(path.name, _config_of(path, arrays), arrays)
+    return _config_of(path, arrays), arrays
 
 
-def _check_shapes(path: Path, arrays: dict[str, np.ndarray]) -> None:
+def _check_shapes(path: Path, arrays: Arrays) -> None:
     actions = arrays["blue_action"]
     if actions.ndim != 2 or not actions.size:
         raise TraceError(f"{path}: blue_action has shape {actions.shape}; expected (episodes, steps)")
     episodes, steps = actions.shape
-    per_host = {"obs": (OBS_SIZE,), **dict.fromkeys(PER_HOST_FIELDS, (N_HOSTS,))}
     expected: dict[str, tuple[int, ...]] = {"seed": (episodes,), "valid_steps": (episodes,)}
-    expected |= {name: (episodes, steps + 1, *per_host.get(name, ())) for name in STATE_FIELDS + OPTIONAL_STATE_FIELDS}
+    for name in STATE_FIELDS + OPTIONAL_STATE_FIELDS:
+        expected[name] = (episodes, steps + 1, *SHAPES.get(name, (N_HOSTS,)))
     expected |= dict.fromkeys(STEP_FIELDS + OPTIONAL_STEP_FIELDS, (episodes, steps))
     for name, shape in expected.items():
         if name in arrays and arrays[name].shape != shape:
@@ -154,7 +128,7 @@ def _check_shapes(path: Path, arrays: dict[str, np.ndarray]) -> None:
             raise TraceError(f"{path}: {name} holds values that are not whole numbers from 0 to {largest}")
 
 
-def _config_of(path: Path, arrays: dict[str, np.ndarray]) -> WorldConfig:
+def _config_of(path: Path, arrays: Arrays) -> WorldConfig:
     try:
         meta = json.loads(str(arrays["meta"]))
         red, green, rules = meta["red"], meta.get("green", "SleepAgent"), meta.get("rules", "current")
@@ -171,70 +145,56 @@ def _config_of(path: Path, arrays: dict[str, np.ndarray]) -> WorldConfig:
 # ----------------------------------------------------------------------------------------------------------- comparing
 def verify_file(path: Path) -> FileReport:
     """Replay one trace file."""
-    trace = load_trace(path)
+    config, arrays = load_trace(path)
     mismatches, first = 0, None
-    for step, field, expected, got in _replay(trace):
-        live = trace.arrays["valid_steps"] > step
+    for step, field, expected, got in _replay(config, arrays):
+        live = arrays["valid_steps"] > step
         differ = (expected != got) & live.reshape(-1, *(1,) * (expected.ndim - 1))
-        if not differ.any():
-            continue
         episodes = np.flatnonzero(differ.reshape(len(live), -1).any(axis=1))
         mismatches += len(episodes)
-        if first is None:
-            first = _explain(trace, step, field, expected, got, int(episodes[0]))
-    return FileReport(trace.name, int(trace.arrays["valid_steps"].sum()), mismatches, first)
+        if first is None and len(episodes):
+            episode = int(episodes[0])
+            difference = _first_difference(field, expected[episode], got[episode])
+            action = "" if step < 0 else ACTION_NAMES[arrays["blue_action"][episode, step]]
+            first = Mismatch(path.name, episode, int(arrays["seed"][episode]), step, *difference, action)
+    return FileReport(path.name, int(arrays["valid_steps"].sum()), mismatches, first)
 
 
-def _replay(trace: Trace) -> Iterator[tuple[int, str, np.ndarray, np.ndarray]]:
+def _replay(config: WorldConfig, arrays: Arrays) -> Iterator[tuple[int, str, np.ndarray, np.ndarray]]:
     """Yield (step, field, expected, got) for all episodes at once; step -1 is the reset."""
-    batch = Batch(trace.config, trace.episodes, threads=1)
-    arrays = trace.arrays
-    obs = np.zeros((trace.episodes, OBS_SIZE), np.uint8)
-    reward, over = np.zeros(trace.episodes), np.zeros(trace.episodes, np.bool_)
+    episodes = len(arrays["seed"])
+    batch = Batch(config, episodes, threads=1)
+    worlds = batch.worlds
+    assert batch.ledgers is not None  # chance is cyborg
+    obs, reward, over = np.zeros((episodes, OBS_SIZE), np.uint8), np.zeros(episodes), np.zeros(episodes, np.bool_)
     actions = np.ascontiguousarray(arrays["blue_action"].T, np.int64)  # rows, so that no kernel is compiled for columns
-    state_fields = [name for name in STATE_FIELDS + OPTIONAL_STATE_FIELDS if name in arrays]
-    step_fields = [name for name in STEP_FIELDS + OPTIONAL_STEP_FIELDS if name in arrays]
-    batch.reset(obs, read_seeds(arrays["seed"], trace.episodes))
-    drawn_before = np.zeros(trace.episodes, np.int64)
-    for step in range(-1, trace.horizon):
+    batch.reset(obs, read_seeds(arrays["seed"], episodes))
+    drawn_before = np.zeros(episodes, np.int64)
+    for step in range(-1, config.horizon):
         if step >= 0:
             batch.step(actions[step], obs, reward, over, False)
         peeks, drawn = batch.peek()
-        got = _what_is(batch)
-        got |= {"obs": obs, "reward": reward, "rng_peek": peeks, "rng_words": drawn - drawn_before}
+        got = {name: worlds[name] for name in WORLD.names or ()}  # most names of the trace are ours too
+        got |= {"red_priv": got["red_access"], "red_subnets": got["known_subnets"], "detect": got["detected"]}
+        got |= {"ot": np.bitwise_or.reduce([worlds[name] << bit for bit, name in enumerate(SERVICE)])}
+        got |= {"n_eph_ports": batch.ledgers["n_ports"], "rng_peek": peeks, "rng_words": drawn - drawn_before}
+        got |= {"obs": obs, "reward": reward}
         drawn_before = drawn
-        for field in step_fields if step >= 0 else ():
-            yield step, field, arrays[field][:, step], got[field]
-        for field in state_fields:
-            yield step, field, arrays[field][:, step + 1], got[field]
+        for field in STEP_FIELDS + OPTIONAL_STEP_FIELDS if step >= 0 else ():
+            if field in arrays:
+                yield step, field, arrays[field][:, step], got[field]
+        for field in STATE_FIELDS + OPTIONAL_STATE_FIELDS:
+            if field in arrays:
+                yield step, field, arrays[field][:, step + 1], got[field]
 
 
-def _what_is(batch: Batch) -> dict[str, np.ndarray]:
-    """The worlds by the trace's names, most of which are ours too."""
-    worlds = batch.worlds
-    assert batch.ledgers is not None  # chance is cyborg
-    service = ("service_down", "service_active", "service_has_process", "red_knows_service")
-    return {
-        **{name: worlds[name] for name in WORLD.names or ()},
-        "red_priv": worlds["red_access"],
-        "red_subnets": worlds["known_subnets"],
-        "detect": worlds["detected"],
-        "ot": np.bitwise_or.reduce([worlds[name] << bit for bit, name in enumerate(service)]),
-        "n_eph_ports": batch.ledgers["n_ports"],
-    }
-
-
-def _explain(trace: Trace, step: int, field: str, expected: np.ndarray, got: np.ndarray, episode: int) -> Mismatch:
-    want, have = expected[episode], got[episode]
-    where = field
+def _first_difference(field: str, want: np.ndarray, have: np.ndarray) -> tuple[str, Any, Any]:
+    """Field, expected and got; of an array, its first place that differs."""
     if want.ndim == 1:
         place = int(np.flatnonzero(want != have)[0])
-        host = HOSTS[place // 4 if field == "obs" else place]
-        where = f"{field}[{place}] ({host})"
         want, have = want[place], have[place]
-    action = "" if step < 0 else ACTION_NAMES[trace.arrays["blue_action"][episode, step]]
-    seed = int(trace.arrays["seed"][episode])
-    return Mismatch(trace.name, episode, seed, step, where, want.item(), have.item(), action)
+        field = f"{field}[{place}] ({HOSTS[place // 4 if field == 'obs' else place]})"
+    return field, want.item(), have.item()
 
 
 @dataclass(frozen=True)
@@ -257,7 +217,7 @@ class Verify:
                 reports.append(report)
                 verdict = f"{report.mismatches} mismatches" if report.mismatches else "equal"
                 print(f"{report.file:<{width}}  {report.steps:>6} steps  {verdict}", flush=True)
-            steps, mismatches = (sum(getattr(r, what) for r in reports) for what in ("steps", "mismatches"))
+            steps, mismatches = sum(r.steps for r in reports), sum(r.mismatches for r in reports)
             first = next((report.first for report in reports if report.first), None)
             if first:
                 print(first)

@@ -1,21 +1,18 @@
 """The reference simulator as a Gymnasium environment: action -> CybORG 2.1 -> observation, reward, true state.
 
-`CybORGEnv` wraps a CybORG that the user has installed, unmodified and seen through its own `ChallengeWrapper`, and
-makes it look like `stockade.make(...)`: the same 52 bits, the same 145 actions, the same names in the true state. So it
-drops into every vector backend and every evaluation, and serves as the judge of the built-in world.
+`CybORGEnv` wraps an installed CybORG, unmodified, through its own `ChallengeWrapper`, and makes it look like
+`stockade.make(...)`: it drops into every vector backend and every evaluation, and judges the built-in world.
 
 The reference draws from Python's global `random`. Here each environment keeps a stream of its own, swapped in for the
 length of a call, so that several of them in one process neither disturb each other nor anybody else.
 """
-
-from __future__ import annotations
 
 import importlib
 import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
@@ -24,8 +21,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from stockade.cage2.actions import ACTION_NAMES, FALSE, N_ACTIONS, RED_TARGETS, RED_TYPES, TRUE, UNKNOWN
-from stockade.cage2.checks import check_action
+from stockade.cage2.actions import ACTION_NAMES, FALSE, N_ACTIONS, RED_TARGETS, RED_TYPES, TRUE, UNKNOWN, check_action
 from stockade.cage2.scenario import DECOYS, HOSTS, N_HOSTS, NOBODY, PORTS, ROOT_USERS, SERVICE_HOST, SUBNETS
 from stockade.cage2.state import INITIAL, OBS_SIZE, WORLD
 from stockade.cage2.truth import TrueState
@@ -67,34 +63,17 @@ _GLOBAL_RANDOM = threading.Lock()
 
 
 # --------------------------------------------------------------------------------------------- the installed simulator
-@dataclass(frozen=True)
-class Reference:
-    """What the adapter uses of an installed CybORG."""
-
-    simulator: Any  #: class CybORG
-    wrapper: Any  #: class ChallengeWrapper
-    agents: ModuleType  #: CybORG.Agents
-    scenario: Path  #: Scenario2.yaml
-    rules: str  #: see `detect_rules`
-
-
-def load_reference() -> Reference:
-    """Imports CybORG.
-
-    Raises:
-        ImportError: It is not there, something it needs is not there, or it is another version.
-    """
+def load_reference() -> ModuleType:
+    """The package CybORG; ImportError if it, or something it needs, is not there, or it is another version."""
     try:
         package = importlib.import_module("CybORG")
         found = getattr(package, "CYBORG_VERSION", "of no version")
-        if found != VERSION or package.__file__ is None:
+        if found != VERSION:
             raise ImportError(f"it is CybORG {found}, not {VERSION}", name="CybORG")
-        agents = importlib.import_module("CybORG.Agents")
-        wrapper = importlib.import_module("CybORG.Agents.Wrappers").ChallengeWrapper
+        importlib.import_module("CybORG.Agents.Wrappers")
     except ImportError as error:
         raise ImportError(f"CybORG cannot be used: {error}. {HOW_TO_INSTALL}", name=error.name) from error
-    scenario = Path(package.__file__).parent / "Shared" / "Scenarios" / "Scenario2.yaml"
-    return Reference(package.CybORG, wrapper, agents, scenario, detect_rules())
+    return package
 
 
 def detect_rules() -> str:
@@ -130,7 +109,6 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
 
     Args:
         red: `bline`, `meander`, `sleep`, the name of any class in `CybORG.Agents`, or an agent class of your own.
-        horizon: Steps in an episode.
         rules: Refuse to run unless the installed CybORG plays by this rule set. None takes what is there; see `rules`.
         chance: `cyborg`, the only one it has; so that the arguments are those of `stockade.make`.
         green: `sleep` (the challenge) or `active`, or as for red.
@@ -139,12 +117,6 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
         rules: Rule set that was found: `current`, `leaderboard` or `unknown`.
         cyborg: The `CybORG` object, for whatever is not offered here.
         random_state: This environment's stream, as `random.getstate()` gives it.
-
-    Example:
-        >>> env = CybORGEnv(red="meander", horizon=30)  # doctest: +SKIP
-        >>> obs, info = env.reset(seed=7)  # doctest: +SKIP
-        >>> env.true_state().red_access  # doctest: +SKIP
-        array([0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0], dtype=uint8)
     """
 
     true_state_dtype: ClassVar[np.dtype[np.void]] = TRUE_STATE
@@ -161,24 +133,26 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
             raise ValueError(f"horizon must be at least 1, not {horizon}")
         if chance != "cyborg":
             raise ValueError(f"chance={chance!r} is unknown to the reference simulator, which has only 'cyborg'")
-        reference = load_reference()
-        if rules not in (None, reference.rules):
+        package, self.rules = load_reference(), detect_rules()
+        if rules not in (None, self.rules):
             raise ValueError(
-                f"asked for the rules {rules!r}, but the installed CybORG plays by {reference.rules!r}; check out one "
+                f"asked for the rules {rules!r}, but the installed CybORG plays by {self.rules!r}; check out one "
                 f"of the commits {COMMITS} of {REPOSITORY}"
             )
-        self.rules = reference.rules
         self.horizon = horizon
         self.observation_space = gym.spaces.Box(0, 1, (OBS_SIZE,), np.uint8)
         self.action_space = gym.spaces.Discrete(N_ACTIONS)
+        known = importlib.import_module("CybORG.Agents")
         agents = {
-            "Red": _agent_class(reference.agents, red, RED_AGENTS, "red"),
-            "Green": _agent_class(reference.agents, green, GREEN_AGENTS, "green"),
+            "Red": _agent_class(known, red, RED_AGENTS, "red"),
+            "Green": _agent_class(known, green, GREEN_AGENTS, "green"),
         }
+        wrapper = importlib.import_module("CybORG.Agents.Wrappers").ChallengeWrapper
+        scenario = Path(package.__file__ or "").parent / "Shared" / "Scenarios" / "Scenario2.yaml"
         self.random_state = random.Random().getstate()
         with self._own_stream():
-            self.cyborg = reference.simulator(str(reference.scenario), "sim", agents=agents)
-            self._challenge = reference.wrapper(env=self.cyborg, agent_name="Blue")
+            self.cyborg = package.CybORG(str(scenario), "sim", agents=agents)
+            self._challenge = wrapper(env=self.cyborg, agent_name="Blue")
         names = tuple(str(action) for action in self._challenge.get_attr("possible_actions"))
         if names != ACTION_NAMES:
             raise RuntimeError(f"the installed CybORG offers other actions than CAGE Challenge 2: {names}")
@@ -223,75 +197,29 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
         """
         self._running_time()
         controller = self.cyborg.environment_controller
-        state = controller.state
-        self._write_hosts(record, state)
-        self._write_sessions(record, state)
-        service_processes = state.hosts[HOSTS[SERVICE_HOST]].processes
-        record["service_down"] = all(process.name != _SERVICE for process in service_processes)
-        self._write_knowledge(record, state, controller.agent_interfaces["Red"].action_space)
-        self._write_last_step(record)
+        state, known = controller.state, controller.agent_interfaces["Red"].action_space
+        facts = _hosts(state) | _sessions(state) | _knowledge(state, known) | self._last_step()
+        for field, value in facts.items():
+            record[field] = value
 
     def agent_state(self) -> dict[str, Any]:
         """The reference's own account of the true state, `get_agent_state("True")`: slow and in words."""
-        state: dict[str, Any] = self.cyborg.get_agent_state("True")
-        return state
+        return dict(self.cyborg.get_agent_state("True"))
 
-    @staticmethod
-    def _write_hosts(record: Any, state: Any) -> None:
-        decoys, n_decoys, files = [0] * N_HOSTS, [0] * N_HOSTS, [0] * N_HOSTS
-        for h, hostname in enumerate(HOSTS):
-            host = state.hosts[hostname]
-            for process in host.processes:
-                bit = _DECOY_BIT.get(process.name, 0)
-                if bit and process.decoy_type:  # a real service may bear a decoy's name
-                    decoys[h] |= bit
-                    n_decoys[h] += 1
-            for file in host.files:
-                files[h] |= _FILE_BIT.get(file.name.partition(".")[0], 0)
-        record["decoys"], record["n_decoys"], record["files"] = decoys, n_decoys, files
-
-    @staticmethod
-    def _write_sessions(record: Any, state: Any) -> None:
-        sessions, root_sessions, removable = [0] * N_HOSTS, [0] * N_HOSTS, [0] * N_HOSTS
-        suspicious = state.sessions["Blue"][0].sus_pids
-        for session in state.sessions["Red"].values():
-            h = HOSTS.index(session.host)
-            root = session.username in ROOT_USERS
-            sessions[h] += 1
-            root_sessions[h] += root
-            removable[h] += not root and session.pid in suspicious.get(session.host, ())
-        record["red_sessions"], record["red_root_sessions"] = sessions, root_sessions
-        record["red_removable"] = removable
-        record["red_access"] = [2 if root_sessions[h] else 1 if sessions[h] else 0 for h in range(N_HOSTS)]
-
-    @staticmethod
-    def _write_knowledge(record: Any, state: Any, known: Any) -> None:
-        foothold = state.sessions["Red"][0]
-        addresses, names, ports = 0, 0, [0] * N_HOSTS
-        for address, hostname in state.ip_addresses.items():
-            h = HOSTS.index(hostname)
-            addresses |= bool(known.ip_address.get(address)) << h
-            names |= bool(known.hostname.get(hostname)) << h
-            for port in foothold.ports.get(address, ()):
-                ports[h] |= _PORT_BIT.get(port, 0)
-        networks = [state.subnet_name_to_cidr[name] for name in SUBNETS]
-        record["known_addresses"], record["known_names"], record["red_ports"] = addresses, names, ports
-        record["known_subnets"] = sum(bool(known.subnet.get(network)) << s for s, network in enumerate(networks))
-        record["red_knows_service"] = foothold.ot_service is not None
-
-    def _write_last_step(self, record: Any) -> None:
-        record["time"] = self._time
+    def _last_step(self) -> dict[str, Any]:
         if self._time == 0:
-            for field in _LAST_STEP:
-                record[field] = INITIAL[0][field]
-            return
+            return {"time": 0} | {field: INITIAL[0][field] for field in _LAST_STEP}
         red_type, red_target = self._last_action("Red")
-        record["red_type"] = RED_TYPES.index(red_type) if red_type in RED_TYPES else NOBODY
-        record["red_target"] = RED_TARGETS.index(red_target) if red_target else NOBODY
-        record["red_success"], record["blue_success"] = self._success("Red"), self._success("Blue")
-        record["blue_action"] = self._action
         green_target = self._last_action("Green")[1]
-        record["green_target"] = HOSTS.index(green_target) if green_target else NOBODY
+        return {
+            "time": self._time,
+            "red_type": RED_TYPES.index(red_type) if red_type in RED_TYPES else NOBODY,
+            "red_target": RED_TARGETS.index(red_target) if red_target else NOBODY,
+            "red_success": self._success("Red"),
+            "blue_action": self._action,
+            "blue_success": self._success("Blue"),
+            "green_target": HOSTS.index(green_target) if green_target else NOBODY,
+        }
 
     def random_peek(self) -> int:
         """The next 32 bits of this environment's stream, not drawn."""
@@ -346,8 +274,53 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
         return _SUCCESS[self.cyborg.get_observation(agent)["success"].name]
 
 
+def _hosts(state: Any) -> dict[str, Any]:
+    decoys, n_decoys, files = [0] * N_HOSTS, [0] * N_HOSTS, [0] * N_HOSTS
+    for h, hostname in enumerate(HOSTS):
+        for process in state.hosts[hostname].processes:
+            bit = _DECOY_BIT.get(process.name, 0)
+            if bit and process.decoy_type:  # a real service may bear a decoy's name
+                decoys[h] |= bit
+                n_decoys[h] += 1
+        for file in state.hosts[hostname].files:
+            files[h] |= _FILE_BIT.get(file.name.partition(".")[0], 0)
+    service_down = all(process.name != _SERVICE for process in state.hosts[HOSTS[SERVICE_HOST]].processes)
+    return {"decoys": decoys, "n_decoys": n_decoys, "files": files, "service_down": service_down}
+
+
+def _sessions(state: Any) -> dict[str, Any]:
+    sessions, root_sessions, removable = [0] * N_HOSTS, [0] * N_HOSTS, [0] * N_HOSTS
+    suspicious = state.sessions["Blue"][0].sus_pids
+    for session in state.sessions["Red"].values():
+        h, root = HOSTS.index(session.host), session.username in ROOT_USERS
+        sessions[h] += 1
+        root_sessions[h] += root
+        removable[h] += not root and session.pid in suspicious.get(session.host, ())
+    access = [2 if root_sessions[h] else 1 if sessions[h] else 0 for h in range(N_HOSTS)]
+    own = {"red_sessions": sessions, "red_root_sessions": root_sessions, "red_removable": removable}
+    return own | {"red_access": access}
+
+
+def _knowledge(state: Any, known: Any) -> dict[str, Any]:
+    foothold = state.sessions["Red"][0]
+    addresses, names, ports = 0, 0, [0] * N_HOSTS
+    for address, hostname in state.ip_addresses.items():
+        h = HOSTS.index(hostname)
+        addresses |= bool(known.ip_address.get(address)) << h
+        names |= bool(known.hostname.get(hostname)) << h
+        for port in foothold.ports.get(address, ()):
+            ports[h] |= _PORT_BIT.get(port, 0)
+    networks = [state.subnet_name_to_cidr[name] for name in SUBNETS]
+    return {
+        "known_addresses": addresses,
+        "known_names": names,
+        "known_subnets": sum(bool(known.subnet.get(network)) << s for s, network in enumerate(networks)),
+        "red_ports": ports,
+        "red_knows_service": foothold.ot_service is not None,
+    }
+
+
 def _agent_class(agents: ModuleType, choice: str | type, short_names: dict[str, str], side: str) -> type:
-    """The agent class for a short name, a class name of `CybORG.Agents`, or a class."""
     if isinstance(choice, type):
         return choice
     found = getattr(agents, short_names.get(choice, choice), None)

@@ -1,8 +1,6 @@
 """Functions that vector environments `apply` to their environments for Stable-Baselines3, in worker processes too: so
 nothing heavy is imported here."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium
@@ -23,5 +21,4 @@ def wrapper_names(environment: Any) -> frozenset[str]:
 
 
 def class_name(kind: type) -> str:
-    """With its module."""
     return f"{kind.__module__}.{kind.__qualname__}"

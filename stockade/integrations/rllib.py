@@ -4,8 +4,6 @@ RLlib asks the same function for one world (`gym_env_vectorize_mode` SYNC or ASY
 for a vector environment of `num_envs_per_env_runner` worlds (VECTOR_ENTRY_POINT: the compiled kernel steps them).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,40 +13,26 @@ import numpy as np
 from stockade.errors import InputError
 from stockade.make import ENV_ID, make, make_vec
 
+#: What `register` registers the world as, unless told otherwise.
 ENV_NAME = ENV_ID
-"""What `register` registers the world as, unless told otherwise."""
 
 
 def make_env(config: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any]:
-    """What RLlib calls, with its `EnvContext`.
+    """What RLlib calls with its `EnvContext`, the `env_config`: options of `stockade.make`, but by default with
+    `obs_dtype` float32 and without `info`, as RLlib's networks take floats and its episodes keep every info.
 
-    Args:
-        config: `env_config`, options of `stockade.make`, with `obs_dtype` float32 and `info` off by default, as RLlib's
-            networks take floats and its episodes keep every info. With "num_envs", which RLlib adds, options of
-            `stockade.make_vec`, so that `backend`, `env` or `threads` may be set too.
+    With "num_envs", which RLlib adds, they are options of `stockade.make_vec`: `backend`, `env` or `threads` too.
     """
-    options = {"obs_dtype": np.float32, "info": False, **config}
+    defaults = {} if "env" in config else {"obs_dtype": np.float32, "info": False}  # which are of the built-in world
+    options: dict[str, Any] = {**defaults, **config}
     n_envs = options.pop("num_envs", None)
-    if "env" in options:  # somebody else's environment takes none of our options
-        for name in ("obs_dtype", "info"):
-            if name not in config:
-                del options[name]
     if n_envs is not None:
         return make_vec(n_envs, **options)
-    if "env" in options:
-        alone: gymnasium.Env[Any, Any] = options["env"]()
-        return alone
-    return make(**options)
+    return options["env"]() if "env" in options else make(**options)
 
 
 def register(name: str = ENV_NAME) -> str:
-    """Tell RLlib of the world: in this process, and in all that Ray starts for it.
-
-    Args:
-        name: for `config.environment(name)`.
-
-    Returns:
-        The name.
+    """Tell RLlib of the world, in this process and in all that Ray starts for it; returns the name.
 
     Example:
         >>> from ray.rllib.algorithms.ppo import PPOConfig  # doctest: +SKIP

@@ -24,7 +24,8 @@ from stockade.make import make_vec
 from stockade.vector.base import BaseVectorEnv
 from stockade.vector.infos import scatter_infos
 from stockade.vector.native import NativeVectorEnv
-from stockade.vector.spaces import RowReader
+from stockade.vector.outcome import Factory
+from stockade.vector.spaces import value_of
 
 try:
     from stable_baselines3.common.monitor import Monitor
@@ -42,21 +43,9 @@ _FINAL = ("final_obs", "_final_obs", "final_info", "_final_info")
 
 
 def make_sb3(
-    n_envs: int,
-    backend: str = "native",
-    *,
-    env: Callable[[], gymnasium.Env[Any, Any]] | None = None,
-    monitor: bool = True,
-    **options: Any,
+    n_envs: int, backend: str = "native", *, env: Factory | None = None, monitor: bool = True, **options: Any
 ) -> StockadeVecEnv:
-    """Many environments for an algorithm of Stable-Baselines3.
-
-    Args:
-        n_envs: how many.
-        backend: how they are run, as in `stockade.make_vec`.
-        env: a function that makes a Gymnasium environment; default the built-in world.
-        monitor: see StockadeVecEnv.
-        options: of the built-in world and of the backend, as in `stockade.make_vec`.
+    """Many environments for an algorithm of Stable-Baselines3: the arguments of `stockade.make_vec`, and `monitor`.
 
     Example:
         >>> from stable_baselines3 import PPO
@@ -65,8 +54,6 @@ def make_sb3(
         >>> model.learn(960).num_timesteps
         960
     """
-    if not options.get("copy", True):
-        raise InputError("copy=False cannot be used: Stable-Baselines3 keeps an observation while it asks for the next")
     options.setdefault("autoreset_mode", "same_step")
     envs = make_vec(n_envs, backend, env=env, **options)
     try:
@@ -84,7 +71,7 @@ class StockadeVecEnv(VecEnv):
     environments' method `action_masks()`, which the built-in world has.
 
     Args:
-        envs: of any backend and autoreset mode, also within Gymnasium's vector wrappers. Made without `copy=False`.
+        envs: of any backend and autoreset mode, also within Gymnasium's vector wrappers.
         monitor: put `episode` into the last info of an episode, as a `Monitor` around each environment would: r the
             return, l the length, t the seconds since the start. Where the environments have put it there, theirs stays.
     """
@@ -98,18 +85,15 @@ class StockadeVecEnv(VecEnv):
             )
         if not core.copy:
             raise InputError(
-                "Stable-Baselines3 keeps an observation while it asks for the next: make the vector environment "
-                "without copy=False"
+                "copy=False cannot be used: Stable-Baselines3 keeps an observation while it asks for the next"
             )
         #: The vector environment, for what Stable-Baselines3 does not know: `vector.true_state()`.
         self.vector = envs
         self._core = core
         self._is_same_step = core.autoreset_mode is AutoresetMode.SAME_STEP
         self._monitor = monitor
-        self._rows = RowReader(envs.single_observation_space)
         self._actions: np.ndarray | None = None
-        self._returns = np.zeros(envs.num_envs)
-        self._lengths = np.zeros(envs.num_envs, np.int64)
+        self._returns, self._lengths = np.zeros(envs.num_envs), np.zeros(envs.num_envs, np.int64)
         self._start = time.time()
         super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
         self.metadata = {key: value for key, value in envs.metadata.items() if key != "autoreset_mode"}
@@ -119,7 +103,10 @@ class StockadeVecEnv(VecEnv):
         """Begin episodes in all environments, with the seeds and options that were set for this reset."""
         seeds: Any = None if all(seed is None for seed in self._seeds) else list(self._seeds)
         self.reset_infos = [{} for _ in range(self.num_envs)]
-        for options, places in self._options_and_places():
+        groups: dict[int, tuple[dict[str, Any] | None, list[int]]] = {}
+        for i, given in enumerate(self._options):  # `set_options` with one dictionary puts the same object everywhere
+            groups.setdefault(id(given) if given else 0, (given or None, []))[1].append(i)
+        for options, places in groups.values():
             if len(places) < self.num_envs:
                 mask = np.zeros(self.num_envs, np.bool_)
                 mask[places] = True
@@ -128,20 +115,10 @@ class StockadeVecEnv(VecEnv):
             scatter_infos(info, self.reset_infos)
         self._reset_seeds()
         self._reset_options()
-        self._returns[:] = 0
-        self._lengths[:] = 0
+        self._returns[:] = self._lengths[:] = 0
         return obs
 
-    def _options_and_places(self) -> list[tuple[dict[str, Any] | None, list[int]]]:
-        """Which environments get which options; `set_options` with one dictionary puts the same object everywhere."""
-        groups: dict[int, tuple[dict[str, Any] | None, list[int]]] = {}
-        for i, options in enumerate(self._options):
-            key, value = (id(options), options) if options else (0, None)
-            groups.setdefault(key, (value, []))[1].append(i)
-        return list(groups.values())
-
     def step_async(self, actions: np.ndarray) -> None:
-        """Keep the actions for `step_wait`."""
         self._actions = actions
 
     def step_wait(self) -> VecEnvStepReturn:
@@ -171,7 +148,7 @@ class StockadeVecEnv(VecEnv):
             rest = {key: value for key, value in info.items() if key not in _FINAL}
             scatter_infos(rest, [self.reset_infos[i] if done else infos[i] for i, done in enumerate(dones.tolist())])
         else:
-            last_obs = [self._rows.one(obs, i) for i in ended]
+            last_obs = [value_of(obs, i) for i in ended]
             scatter_infos(info, infos)
             obs, info = self.vector.reset(options={"reset_mask": dones.copy()})
             scatter_infos(info, self.reset_infos)
@@ -182,12 +159,10 @@ class StockadeVecEnv(VecEnv):
             if self._monitor:
                 episode = {"r": round(float(self._returns[i]), 6), "l": int(self._lengths[i]), "t": seconds}
                 infos[i].setdefault("episode", episode)
-        self._returns[dones] = 0
-        self._lengths[dones] = 0
+        self._returns[dones] = self._lengths[dones] = 0
         return obs
 
     def close(self) -> None:
-        """Close the environments."""
         self.vector.close()
 
     # ----------------------------------------------------------------------------------------- single environments
@@ -221,7 +196,6 @@ class StockadeVecEnv(VecEnv):
         return [known or name in names for names in self._apply(wrapper_names, indices)]
 
     def get_images(self) -> Sequence[np.ndarray | None]:
-        """What the environments draw, with `render_mode="rgb_array"`."""
         if self.render_mode != "rgb_array":
             warnings.warn(f"render_mode is {self.render_mode!r}; only 'rgb_array' gives images", stacklevel=2)
             return [None] * self.num_envs

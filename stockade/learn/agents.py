@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 from stockade.baselines import BASELINES, Defender, make_baseline
 from stockade.cage2.actions import N_ACTIONS
 from stockade.errors import InputError, did_you_mean, missing_package
-from stockade.learn.files import SHIPPED, builtin_names, shipped_names
+from stockade.learn.files import SHIPPED, builtin_names, check_runs, shipped_names
 from stockade.learn.mixture import rules_context
 
 if TYPE_CHECKING:
@@ -28,12 +27,8 @@ class Agent(Defender):
     """A trained policy at play. It never changes Torch's global number of threads.
 
     Args:
-        policy: the network.
-        obs: what it sees, `bits` or `memory`.
-        greedy: `act` takes the likeliest action instead of a sampled one.
         context: bits that follow every observation, for instance the order of a workflow.
         card: what else was saved with it.
-        name: of the run or file.
         reward_scale: what rewards were multiplied by in training; `value` divides by it.
     """
 
@@ -46,7 +41,6 @@ class Agent(Defender):
         super().__init__(name, obs, policy.architecture.n_inputs - len(self.context), greedy, card)
 
     def __repr__(self) -> str:
-        """What it is and what it expects."""
         arch = self.policy.architecture
         episodes = self.card.get("episodes", self.card.get("trained", {}).get("episodes"))
         parts = [
@@ -60,7 +54,6 @@ class Agent(Defender):
         return f"<Agent {self.name}: {', '.join(filter(None, parts))}>"
 
     def probabilities(self, observation: np.ndarray) -> np.ndarray:
-        """Probability of each of the 145 actions: (145,) or (n, 145) float64; 0 for those it never takes."""
         batch, single = self._batch(observation)
         logits, _ = self._forward(batch)
         weights = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
@@ -69,7 +62,6 @@ class Agent(Defender):
         return out[0] if single else out
 
     def value(self, observation: np.ndarray) -> Any:
-        """Expected discounted return from here on, in units of the reward: a float, or (n,) float64."""
         batch, single = self._batch(observation)
         values = self._forward(batch)[1].astype(np.float64) / self._reward_scale
         return float(values[0]) if single else values
@@ -105,15 +97,12 @@ def one_torch_thread() -> Iterator[None]:
 def load(
     name: str | Path, runs: Path | str = "runs", *, greedy: bool = True, last: bool = False, rules: str = "current"
 ) -> Defender:
-    """`stockade.load`: a policy that can be played on any backend.
-
-    Raises:
-        InputError: nothing, or more than one thing, has this name; or it cannot be used.
-    """
+    """`stockade.load`, but for searches; InputError if nothing, or more than one thing, has this name."""
     name, runs = str(name), Path(runs)
+    check_runs(runs)
     builtin = name.removeprefix(BUILTIN)
     if builtin in builtin_names():
-        if builtin == name and _is_run(runs / name):
+        if builtin == name and (runs / name / "config.json").exists():
             raise InputError(f"{name!r} is both a policy of the package and a run: use {runs / name} for the run, "
                              f"{BUILTIN}{name} for the policy of the package")  # fmt: skip
         if builtin not in shipped_names():
@@ -128,26 +117,18 @@ def load(
 
     shipped = SHIPPED / f"{builtin}-{rules}"
     checkpoint = load_checkpoint(shipped) if builtin in shipped_names() else _find(name, runs, last)
-    rest = checkpoint.rest
-    policy = Policy(Architecture.from_json(rest["architecture"]))
+    card = checkpoint.rest
+    policy = Policy(Architecture.from_json(card["architecture"]))
     policy.load_weights(checkpoint.arrays, prefix="policy.")
-    bits = rules_context(rules) if _entry(rest, "context_rules", "told_rules") else _entry(rest, "context", "told")
+    has_rules = card.get("context_rules", card.get("told_rules"))  # `told`: as version 0.1.0 wrote it
+    bits = rules_context(rules) if has_rules else card.get("context", card.get("told"))
     context = None if bits is None else np.array(bits, np.uint8)
-    scale = rest.get("trained", {}).get("settings", {}).get("ppo", {}).get("reward_scale", 0.1)
-    return Agent(policy, rest["obs"], greedy, context, rest, name, rest.get("reward_scale", scale))
-
-
-def _entry(rest: dict[str, Any], name: str, old_name: str) -> Any:
-    """What a checkpoint says; version 0.1.0 wrote it by another name."""
-    return rest.get(name, rest.get(old_name))
-
-
-def _is_run(folder: Path) -> bool:
-    return (folder / "checkpoints").is_dir() or (folder / "summary.json").exists()
+    scale = card.get("trained", {}).get("settings", {}).get("ppo", {}).get("reward_scale", 0.1)
+    return Agent(policy, card["obs"], greedy, context, card, name, card.get("reward_scale", scale))
 
 
 def _find(name: str, runs: Path, last: bool) -> Checkpoint:
-    """The checkpoint of a run, of a search's best workflow, or of a file."""
+    """The checkpoint of a run, or of the file of a policy; `workflow.policies` finds those of searches."""
     from stockade.learn.checkpoint import CheckpointFolder
     from stockade.learn.checkpoint import load as load_checkpoint
 
@@ -155,15 +136,8 @@ def _find(name: str, runs: Path, last: bool) -> Checkpoint:
         if (folder / "checkpoints").is_dir():
             checkpoints = CheckpointFolder(folder / "checkpoints")
             return checkpoints.load_last() if last else checkpoints.load_best()
-        if (folder / "summary.json").exists():
-            best = json.loads((folder / "summary.json").read_text())["best"]
-            if best is None:
-                raise InputError(f"no workflow of the search {folder} complied, so it has no best policy; name one of "
-                                 f"its files in {folder / 'policies'}")  # fmt: skip
-            return load_checkpoint((folder / best["policy"]).with_suffix(""))
         if folder.suffix == ".json" and folder.is_file():
             return load_checkpoint(folder.with_suffix(""))
-    runs_there = [path.name for path in runs.iterdir() if _is_run(path)] if runs.is_dir() else []
-    near = did_you_mean(name, [*builtin_names(), *runs_there])
+    near = did_you_mean(name, [*builtin_names(), *(path.parent.name for path in runs.glob("*/config.json"))])
     raise InputError(f"{name!r} is neither a baseline nor shipped ({', '.join([*BASELINES, *shipped_names()])}), nor "
                      f"a run or search in {runs}, nor the folder of one, nor the file of a policy.{near}")  # fmt: skip

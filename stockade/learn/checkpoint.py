@@ -6,11 +6,8 @@ load: JSON, its own checksum and version -> arrays, their checksum -> parsed; wh
 The JSON is the last to appear and names the file of arrays, so a checkpoint is there as a whole or not at all.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
-import re
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +19,10 @@ from safetensors.numpy import load as parse_arrays
 from safetensors.numpy import save as format_arrays
 
 from stockade.errors import InputError
-from stockade.learn.files import write_durably
+from stockade.files import write_durably
 
 FORMAT = "stockade checkpoint"
 VERSION = 1
-_NUMBERED = re.compile(r"checkpoint-(\d+)\.json")
 
 
 class CheckpointError(InputError):
@@ -35,42 +31,29 @@ class CheckpointError(InputError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What was saved.
-
-    Attributes:
-        arrays: by name.
-        rest: what JSON can hold.
-    """
+    """What was saved: arrays by name, and the rest, which JSON can hold."""
 
     arrays: dict[str, np.ndarray]
     rest: dict[str, Any]
 
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
-    """Write `<path>.json` and its file of arrays; an older checkpoint of that name is replaced in one instant.
-
-    Raises:
-        OSError: for instance a full disk; what was there before is untouched.
-    """
+    """Write `<path>.json` and its file of arrays; an older checkpoint of that name is replaced in one instant, or
+    untouched after an OSError, for instance a full disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     content = format_arrays({name: np.ascontiguousarray(array) for name, array in checkpoint.arrays.items()})
     digest = hashlib.sha256(content).hexdigest()
     arrays = path.with_name(f"{path.name}-{digest[:16]}.safetensors")
     head = {"format": FORMAT, "version": VERSION, "arrays": arrays.name, "sha256": digest, "rest": checkpoint.rest}
     write_durably(arrays, content)
-    text = json.dumps({**head, "checksum": _checksum(head)}, indent=1) + "\n"
-    write_durably(_json_of(path), text.encode())
+    write_durably(_json_of(path), json.dumps({**head, "checksum": _checksum(head)}, indent=1).encode() + b"\n")
     for old in path.parent.glob(f"{path.name}-*.safetensors"):
         if old != arrays:
             old.unlink(missing_ok=True)
 
 
 def load(path: Path) -> Checkpoint:
-    """Read `<path>.json` and its arrays.
-
-    Raises:
-        CheckpointError: it is not there, cut off, altered, of another version, or no checkpoint at all.
-    """
+    """Read `<path>.json` and its arrays; CheckpointError if it is missing, cut off, altered or of another version."""
     where = _json_of(path)
     try:
         head = json.loads(where.read_bytes())
@@ -98,17 +81,15 @@ def load(path: Path) -> Checkpoint:
 
 
 def remove(path: Path) -> None:
-    """Take a checkpoint away."""
     _json_of(path).unlink(missing_ok=True)  # first, so that it never points to nothing
     for arrays in path.parent.glob(f"{path.name}-*.safetensors"):
         arrays.unlink(missing_ok=True)
 
 
 class CheckpointFolder:
-    """The checkpoints of a run: the last few by number, and the best."""
+    """The checkpoints of a run: the last `keep` by number, and the best."""
 
     def __init__(self, folder: Path, keep: int = 3) -> None:
-        """`keep`: how many numbered ones stay."""
         self.folder, self.keep = folder, keep
 
     def save(self, number: int, checkpoint: Checkpoint, is_best: bool) -> bool:
@@ -126,8 +107,8 @@ class CheckpointFolder:
 
     def numbers(self) -> list[int]:
         """Of the checkpoints that are there, ascending."""
-        found = (_NUMBERED.fullmatch(path.name) for path in self.folder.glob("checkpoint-*.json"))
-        return sorted(int(match[1]) for match in found if match)
+        found = (path.stem.removeprefix("checkpoint-") for path in self.folder.glob("checkpoint-*.json"))
+        return sorted(int(number) for number in found if number.isdecimal())
 
     def load_last(self) -> Checkpoint:
         """The newest that is whole; a warning for each newer one that is not."""

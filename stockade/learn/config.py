@@ -1,96 +1,74 @@
-"""The settings of training and evaluation: dataclasses that the command line is made of. Nothing here imports Torch."""
+"""The settings of training: dataclasses that the command line is made of, and presets. Nothing here imports Torch."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+import argparse
+import signal
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import tyro
 
 from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights
-from stockade.errors import InputError, SettingError
+from stockade.errors import InputError, SettingError, did_you_mean
+from stockade.text import plural
 
 #: For flags without a default: tyro would show `(default: None)`.
 OPTIONAL = tyro.conf.arg(help_behavior_hint="")
 #: Settings that version 0.1.0 wrote into config.json by another name.
 RENAMED = {"red_agent": "red", "max_steps": "horizon"}
+AT_LEAST_1 = "must be at least 1"
+
+
+def require(config: object, names: Sequence[str], fine: Callable[[Any], object], problem: str) -> None:
+    """Refuse settings that could not work, before any work; None, which is for not given, always can."""
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and not fine(value):
+            raise SettingError(name, value, problem)
 
 
 @dataclass(frozen=True)
 class PPOConfig:
     """Proximal policy optimisation. The defaults suit CAGE 2; see docs/training.md."""
 
-    update_steps: int = 100
-    """Steps of each environment between two updates."""
-    epochs: int = 4
-    """Passes of an update over its steps."""
-    minibatch_size: int = 2560
-    """Steps per gradient, about: the steps of an update are split evenly."""
-    learning_rate: float = 1e-3
-    """Learning rate of Adam at the start."""
-    final_learning_rate: float = 0.0
-    """Learning rate at the end; it changes linearly with the episodes played."""
-    entropy_weight: float = 0.01
-    """Weight of the entropy bonus at the start."""
+    update_steps: int = 100  # Steps of each environment between two updates.
+    epochs: int = 4  # Passes of an update over its steps.
+    minibatch_size: int = 2560  # Steps per gradient, about: the steps of an update are split evenly.
+    learning_rate: float = 1e-3  # Learning rate of Adam at the start.
+    final_learning_rate: float = 0.0  # Learning rate at the end; it changes linearly with the episodes played.
+    entropy_weight: float = 0.01  # Weight of the entropy bonus at the start.
     final_entropy_weight: float = 0.0
     """Weight of the entropy bonus at the end; it changes linearly with the episodes played."""
-    gamma: float = 0.99
-    """Discount per step at the start."""
+    gamma: float = 0.99  # Discount per step at the start.
     final_gamma: Annotated[float | None, OPTIONAL] = None
     """Discount at the end; it changes linearly with the episodes played. Default: the same as at the start."""
-    gae_lambda: float = 0.95
-    """Weight of longer advantage estimates (GAE)."""
-    clip: float = 0.2
-    """Relative change of a probability beyond which it earns nothing more."""
-    value_clip: float = 0.0
-    """Largest change of a value in an update; 0 does not clip."""
-    value_weight: float = 0.5
-    """Weight of the value loss."""
-    max_grad_norm: float = 0.5
-    """Gradients that are longer are shortened to this."""
-    target_kl: float = 0.0
-    """An update ends early once its KL divergence exceeds 1.5 times this; 0 never ends early."""
-    normalise_advantages: bool = True
-    """Give the advantages of an update mean 0 and standard deviation 1."""
-    reward_scale: float = 0.1
-    """Rewards are multiplied by this before they are learned from."""
+    gae_lambda: float = 0.95  # Weight of longer advantage estimates (GAE).
+    clip: float = 0.2  # Relative change of a probability beyond which it earns nothing more.
+    value_clip: float = 0.0  # Largest change of a value in an update; 0 does not clip.
+    value_weight: float = 0.5  # Weight of the value loss.
+    max_grad_norm: float = 0.5  # Gradients that are longer are shortened to this.
+    target_kl: float = 0.0  # An update ends early once its KL divergence exceeds 1.5 times this; 0 never ends early.
+    normalise_advantages: bool = True  # Give the advantages of an update mean 0 and standard deviation 1.
+    reward_scale: float = 0.1  # Rewards are multiplied by this before they are learned from.
     # What follows a truncated episode: the value of its last observation (`bootstrap`), or nothing (`terminal`).
     # With `auto` it is `terminal` if the agent sees how many steps remain, since then the end is part of the state.
     time_limit: Literal["auto", "bootstrap", "terminal"] = "auto"
-    hidden: tuple[int, ...] = (64, 64)
-    """Sizes of the hidden layers."""
-    activation: Literal["relu", "tanh"] = "relu"
-    """Activation between layers. tanh takes ten times as long as relu."""
-    shared: bool = False
-    """One body for actor and critic instead of one each."""
-    shards: int = 2
-    """Parts that each minibatch (and the native environments) are cut into. Results depend on it."""
+    hidden: tuple[int, ...] = (64, 64)  # Sizes of the hidden layers.
+    activation: Literal["relu", "tanh"] = "relu"  # Activation between layers. tanh takes ten times as long as relu.
+    shared: bool = False  # One body for actor and critic instead of one each.
+    shards: int = 2  # Parts that each minibatch (and the native environments) are cut into. Results depend on it.
     threads: Annotated[int | None, OPTIONAL] = None
     """Threads that work on the shards; results do not depend on it. Default: one per shard, up to the cores."""
 
     def __post_init__(self) -> None:
-        """Refuse what could not work, before any work."""
-        for name in ("update_steps", "epochs", "minibatch_size", "shards"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
-        for name in ("learning_rate", "max_grad_norm", "reward_scale", "clip"):
-            require(getattr(self, name) > 0, name, getattr(self, name), "must be more than 0")
-        for name in ("gamma", "gae_lambda"):
-            require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "must be from 0 to 1")
+        require(self, ("update_steps", "epochs", "minibatch_size", "shards", "threads"), lambda v: v >= 1, AT_LEAST_1)
         require(
-            self.final_gamma is None or 0 <= self.final_gamma <= 1,
-            "final_gamma",
-            self.final_gamma,
-            "must be from 0 to 1",
+            self, ("learning_rate", "max_grad_norm", "reward_scale", "clip"), lambda v: v > 0, "must be more than 0"
         )
-        require(
-            len(self.hidden) >= 1 and min(self.hidden) >= 1,
-            "hidden",
-            self.hidden,
-            "must be one or more sizes of at least 1",
-        )
-        require(self.threads is None or self.threads >= 1, "threads", self.threads, "must be at least 1")
+        require(self, ("gamma", "final_gamma", "gae_lambda"), lambda v: 0 <= v <= 1, "must be from 0 to 1")
+        require(self, ("hidden",), lambda v: v and min(v) >= 1, "must be one or more sizes of at least 1")
 
 
 @dataclass(frozen=True)
@@ -100,70 +78,66 @@ class TrainConfig:
     # Who attacks: bline, meander, sleep, mix (one of the three, chosen anew each episode), or CybORG's class names
     # B_lineAgent, RedMeanderAgent, SleepAgent. Several, with their shares of the environments: bline:9,meander:9.
     red: Annotated[str, tyro.conf.arg(name="red-agent", metavar="NAME")] = "bline"
-    total_episodes: int = 100_000
-    """Episodes to train for."""
-    horizon: Annotated[int, tyro.conf.arg(name="max-steps")] = 100
-    """Steps per episode."""
-    rules: Literal["current", "leaderboard", "both"] = "current"
-    """Rule set; with both, half of the environments each."""
-    n_envs: int = 256
-    """Environments that run at once."""
-    seed: int = 0
-    """Seed of everything: the same seed gives the same agent, bit for bit."""
+    total_episodes: int = 100_000  # Episodes to train for.
+    horizon: Annotated[int, tyro.conf.arg(name="max-steps")] = 100  # Steps per episode.
+    rules: Literal["current", "leaderboard", "both"] = "current"  # Rule set; with both, half of the environments each.
+    n_envs: int = 256  # Environments that run at once.
+    seed: int = 0  # Seed of everything: the same seed gives the same agent, bit for bit.
     preset: Annotated[Literal["champion"] | None, OPTIONAL] = None
     """Start from the settings of a preset; other flags change single ones. `champion`: the shipped policy's recipe."""
-    name: Annotated[str | None, OPTIONAL] = None
-    """Name of the run. Default: made of attacker, observation and seed."""
+    name: Annotated[str | None, OPTIONAL] = None  # Name of the run. Default: made of attacker, observation and seed.
     resume: Annotated[str | None, tyro.conf.arg(metavar="RUN", help_behavior_hint="")] = None
     """Continue this run (name or folder) from its last checkpoint, with its own settings."""
-    runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs")
-    """Folder of all runs."""
+    runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs")  # Folder of all runs.
     obs: Literal["bits", "memory"] = "memory"
     """What the agent sees: the 52 bits of the challenge, or these and what it knows from its own history."""
-    horizons: str = ""
-    """Episodes of several lengths instead, with their shares of the environments: 30,50,100:2."""
-    tell_rules: bool = True
-    """With both rule sets, one more observation bit says which of them applies."""
+    horizons: str = ""  # Episodes of several lengths instead, with their shares of the environments: 30,50,100:2.
+    tell_rules: bool = True  # With both rule sets, one more observation bit says which of them applies.
     reward: RewardWeights = CHALLENGE_REWARD
     """Weights of the parts of the reward that the agent learns from; evaluations always use the challenge's reward."""
-    action_mask: bool = False
-    """Leave out the 63 decoy actions that can never succeed."""
-    backend: Literal["native", "serial", "pipes", "shared_memory", "async"] = "native"
-    """How the environments are run."""
-    checkpoint_episodes: int = 5_000
-    """Episodes from one checkpoint to the next."""
-    keep_checkpoints: int = 3
-    """Checkpoints that are kept, beside the best."""
+    action_mask: bool = False  # Leave out the 63 decoy actions that can never succeed.
+    backend: Literal["native", "serial", "pipes", "shared_memory", "async"] = "native"  # How the environments are run.
+    checkpoint_episodes: int = 5_000  # Episodes from one checkpoint to the next.
+    keep_checkpoints: int = 3  # Checkpoints that are kept, beside the best.
     # Greedy episodes per kind of world at each checkpoint, on seeds of their own: the checkpoint with the highest sum
     # of mean returns is the best. With 0 the returns of training decide.
     validation_episodes: int = 0
-    tensorboard: bool = True
-    """Write TensorBoard events too."""
+    tensorboard: bool = True  # Write TensorBoard events too.
     ppo: Annotated[PPOConfig, tyro.conf.arg(name="PPO"), tyro.conf.OmitArgPrefixes] = field(default_factory=PPOConfig)
     """The learner. The defaults suit CAGE 2; docs/training.md explains them."""
 
     def __post_init__(self) -> None:
-        """Refuse what could not work, before any work."""
-        for name in ("total_episodes", "n_envs", "horizon", "checkpoint_episodes", "keep_checkpoints"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
-        for name in ("seed", "validation_episodes"):
-            require(getattr(self, name) >= 0, name, getattr(self, name), "must be 0 or more")
+        counts = ("total_episodes", "n_envs", "horizon", "checkpoint_episodes", "keep_checkpoints")
+        require(self, counts, lambda v: v >= 1, AT_LEAST_1)
+        require(self, ("seed", "validation_episodes"), lambda v: v >= 0, "must be 0 or more")
 
     def run(self) -> int:
-        """Train; the exit code is 130 after Ctrl-C and 143 after SIGTERM."""
+        """Train; the exit code is 128 + the number of the signal that ended it, 1 if its end is not on disk."""
         from stockade.cage2.prepare import prepare
 
         prepare(None)  # before the slow import of Torch: a first compilation says at once what it is
-        from stockade.learn.train import command
+        from stockade.learn.train import train
 
-        return command(self)
+        result = train(self)
+        if result.stopped is not None:
+            print(f"stopped by {signal.Signals(result.stopped).name} after {plural(result.episodes, 'episode')}; "
+                  f"continue with: stockade train --resume {result.folder}", file=sys.stderr)  # fmt: skip
+        if not result.saved:
+            print(f"{result.folder}: the final state could not be written; --resume continues from the last checkpoint",
+                  file=sys.stderr)  # fmt: skip
+        return 128 + result.stopped if result.stopped is not None else 0 if result.saved else 1
 
     @classmethod
-    def defaults_of(cls, arguments: Sequence[str]) -> TrainConfig:
+    def defaults_of(cls, arguments: Sequence[str]) -> "TrainConfig":
         """What the flags of a command line change: the settings of its --preset, or the plain defaults."""
-        from stockade.learn.presets import defaults_of
+        parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+        parser.add_argument("--preset", nargs="?")
+        return preset_named(parser.parse_known_args(list(arguments))[0].preset)
 
-        return defaults_of(arguments)
+    @property
+    def context_rules(self) -> bool:
+        """Whether the agent's context says which rules it plays by."""
+        return self.rules == "both" and self.tell_rules
 
     def to_json(self) -> dict[str, Any]:
         """What decides the result, for config.json."""
@@ -173,7 +147,7 @@ class TrainConfig:
         return content
 
     @classmethod
-    def from_json(cls, content: dict[str, Any]) -> TrainConfig:
+    def from_json(cls, content: dict[str, Any]) -> Self:
         """Back from config.json; that of version 0.1.0 too."""
         content = {RENAMED.get(name, name): value for name, value in content.items()}
         ppo = {**content["ppo"], "hidden": tuple(content["ppo"]["hidden"])}
@@ -184,7 +158,36 @@ class TrainConfig:
         return cls(**{**content, "ppo": PPOConfig(**ppo), "reward": reward})
 
 
-def require(fine: bool, name: str, value: object, problem: str) -> None:
-    """Refuse a setting unless it is fine."""
-    if not fine:
-        raise SettingError(name, value, problem)
+# -------------------------------------------------------------------------------------------------------------- presets
+#: One policy against every attacker and over every horizon; docs/champion.md says why each setting is so. Long episodes
+#: against Meander take the longest to learn, so they have the largest share. The score isn't discounted, but
+#: without a discount at the start some seeds stay on a plateau. `--rules leaderboard` gives the other one.
+CHAMPION = TrainConfig(
+    preset="champion",
+    red="bline:6,meander:18,sleep:1",
+    horizons="30,50:2,100:3",
+    obs="memory",
+    action_mask=True,
+    n_envs=256,
+    total_episodes=400_000,
+    checkpoint_episodes=20_000,
+    validation_episodes=500,
+    ppo=PPOConfig(
+        gamma=0.99,
+        final_gamma=1.0,
+        minibatch_size=1280,
+        learning_rate=2e-3,
+        final_learning_rate=0.0,
+        entropy_weight=0.01,
+        final_entropy_weight=0.0,
+    ),
+)
+PRESETS = {"champion": CHAMPION}
+
+
+def preset_named(name: str | None) -> TrainConfig:
+    """Settings that were found good and are worth a name; the plain defaults for None."""
+    if name is not None and name not in PRESETS:
+        problem = f"is unknown; take one of {', '.join(PRESETS)}.{did_you_mean(name, PRESETS)}"
+        raise SettingError("preset", name, problem)
+    return TrainConfig() if name is None else PRESETS[name]

@@ -3,8 +3,6 @@
 policy -> nine cells: B_line, Meander, Sleep x 30, 50, 100 steps, 1000 episodes each -> means, intervals, tails, total
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +16,8 @@ import stockade
 from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights
 from stockade.cage2.history import MemoryObservation
 from stockade.errors import InputError
-from stockade.learn.config import require
+from stockade.learn.config import AT_LEAST_1, require
+from stockade.learn.files import check_runs
 from stockade.learn.leaderboard import CELLS, HORIZONS, REDS
 from stockade.learn.players import Player, as_player, find_player
 from stockade.learn.results import CellResult, EvaluateResult, Section, progress_bar
@@ -30,6 +29,34 @@ SEEDS_PER_CELL = 1_000_000
 _STREAM = ("mt", "words", "next", "blocks")
 
 
+@dataclass(frozen=True)
+class EvaluateConfig:
+    """Play the challenge's protocol and print the result beside the published scores of the same rules."""
+
+    # A baseline (sleep, random, react-remove, react-restore, greedy), a shipped policy (champion), a run or a
+    # search (its name or folder), the file of a policy, my_module:MyPolicy, or model.zip of Stable-Baselines3.
+    policy: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY")]
+    episodes: Annotated[int, tyro.conf.arg(aliases=["--n-eval-episodes"])] = 1000  # Episodes of each cell.
+    rules: Literal["current", "leaderboard"] = "current"  # Rule set.
+    greedy: bool = True  # A trained policy plays its likeliest action; --no-greedy samples.
+    chance: Literal["fast", "cyborg"] = "fast"
+    """Where random numbers come from; with cyborg, seeds give the reference's episodes."""
+    seed: int = 153  # Cell k of B_line, Meander, Sleep x 30, 50, 100 has the seeds SEED + 1000000 k, and on from there.
+    official_order: bool = False
+    """Play one episode after the other on one random stream, as the challenge's script does; needs --chance cyborg."""
+    simulator: Literal["stockade", "cyborg"] = "stockade"
+    """Where to play: here, or on the reference simulator if it is installed (slow: 400 steps per second)."""
+    last: bool = False  # Use a run's last checkpoint instead of its best.
+    runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs")  # Folder of all runs.
+
+    def __post_init__(self) -> None:
+        require(self, ("episodes",), lambda v: v >= 1, AT_LEAST_1)
+        require(self, ("seed",), lambda v: v >= 0, "must be 0 or more")
+        check_runs(self.runs)
+        if self.official_order and self.chance != "cyborg":
+            raise InputError("--official-order needs --chance cyborg: the order matters to the reference's stream only")
+
+
 def play(
     policy: Any, red: str, horizon: int, episodes: int, seed: int, rules: str = "current", chance: str = "fast",
     reward: RewardWeights = CHALLENGE_REWARD,
@@ -38,7 +65,7 @@ def play(
     player, generator = as_player(policy), np.random.default_rng([seed, 1])
     if not player.parallel:
         env = stockade.make(red, horizon, rules, chance, obs=player.obs, reward=reward, info=False)
-        return play_one_by_one(player, env, list(range(seed, seed + episodes)), generator)
+        return play_one_by_one(player, env, range(seed, seed + episodes), generator)
     with NativeVectorEnv(
         episodes, red, horizon, rules, chance, obs=player.obs, reward=reward, autoreset_mode="disabled", copy=False
     ) as envs:
@@ -72,70 +99,31 @@ def play_one_by_one(
     return np.array(returns)
 
 
-class OfficialOrder:
+def official_order(player: Player, config: EvaluateConfig) -> Callable[[str, int], np.ndarray]:
     """The cells in the order of the challenge's script, on one stream of random numbers from `random.seed(seed)`.
 
     The script makes one simulator per cell, which begins an episode when it is made, another when it is wrapped, and
     another before the first that is played; and one more after the last.
     """
+    stream: dict[str, np.ndarray] = {}
+    generator = np.random.default_rng([config.seed, 1])
 
-    def __init__(self, player: Player, episodes: int, seed: int, rules: str) -> None:
-        """Nothing is played yet."""
-        self._player, self._episodes, self._rules = player, episodes, rules
-        self._generator = np.random.default_rng([seed, 1])
-        self._seed: int | None = seed
-        self._stream: dict[str, np.ndarray] = {}
-
-    def cell(self, red: str, horizon: int) -> np.ndarray:
-        """Play the next cell."""
-        env = stockade.make(red, horizon, self._rules, "cyborg", obs=self._player.obs, info=False)
+    def play_next(red: str, horizon: int) -> np.ndarray:
+        env = stockade.make(red, horizon, config.rules, "cyborg", obs=player.obs, info=False)
         ledgers = env._batch.ledgers
         assert ledgers is not None
-        env.reset(seed=self._seed if self._seed is not None else 0)
-        if self._seed is None:  # continue the stream of the cell before
-            for name, value in self._stream.items():
+        env.reset(seed=config.seed)
+        if stream:  # continue that of the cell before
+            for name, value in stream.items():
                 ledgers[name] = value
             env.reset()
         env.reset()
-        self._seed = None
-        returns = play_one_by_one(self._player, env, [None] * self._episodes, self._generator)
+        returns = play_one_by_one(player, env, [None] * config.episodes, generator)
         env.reset()
-        self._stream = {name: ledgers[name].copy() for name in _STREAM}
+        stream.update((name, ledgers[name].copy()) for name in _STREAM)
         return returns
 
-
-@dataclass(frozen=True)
-class EvaluateConfig:
-    """Play the challenge's protocol and print the result beside the published scores of the same rules."""
-
-    policy: tyro.conf.Positional[str]
-    """A baseline (sleep, random, react-remove, react-restore, greedy), a shipped policy (champion), a run or a search
-    (its name or folder), the file of a policy, my_module:MyPolicy, or model.zip of Stable-Baselines3."""
-    episodes: Annotated[int, tyro.conf.arg(aliases=["--n-eval-episodes"])] = 1000
-    """Episodes of each cell."""
-    rules: Literal["current", "leaderboard"] = "current"
-    """Rule set."""
-    greedy: bool = True
-    """A trained policy plays its likeliest action; --no-greedy samples."""
-    chance: Literal["fast", "cyborg"] = "fast"
-    """Where random numbers come from; with cyborg, seeds give the reference's episodes."""
-    seed: int = 153
-    """Cell k of B_line, Meander, Sleep x 30, 50, 100 has the seeds SEED + 1000000 k, and on from there."""
-    official_order: bool = False
-    """Play one episode after the other on one random stream, as the challenge's script does; needs --chance cyborg."""
-    simulator: Literal["stockade", "cyborg"] = "stockade"
-    """Where to play: here, or on the reference simulator if it is installed (slow: 400 steps per second)."""
-    last: bool = False
-    """Use a run's last checkpoint instead of its best."""
-    runs: Path = Path("runs")
-    """Folder of all runs."""
-
-    def __post_init__(self) -> None:
-        """Refuse what could not work, before any work."""
-        require(self.episodes >= 1, "episodes", self.episodes, "must be at least 1")
-        require(self.seed >= 0, "seed", self.seed, "must be 0 or more")
-        if self.official_order and self.chance != "cyborg":
-            raise InputError("--official-order needs --chance cyborg: the order matters to the reference's stream only")
+    return play_next
 
 
 #: What else there is to say of a policy: asked after the nine cells; None if nothing.
@@ -145,18 +133,12 @@ Extra = Callable[[Player, EvaluateConfig], Section | None]
 def evaluate(
     config: EvaluateConfig, policy: Any = None, *, extras: Sequence[Extra] = (), progress: bool = True
 ) -> EvaluateResult:
-    """Play the nine cells.
-
-    Args:
-        config: settings.
-        policy: any form of policy (players.py); default the one that `config.policy` names.
-        extras: further questions about the policy.
-        progress: show a progress bar.
-    """
-    if policy is None:
-        player = find_player(config.policy, config.runs, greedy=config.greedy, last=config.last, rules=config.rules)
-    else:
-        player = as_player(policy, None, config.greedy)
+    """Play the nine cells with a policy of any form (players.py), by default the one that `config.policy` names."""
+    player = (
+        as_player(policy, None, config.greedy)
+        if policy is not None
+        else find_player(config.policy, config.runs, greedy=config.greedy, last=config.last, rules=config.rules)
+    )
     play_cell = _cell_player(config, player)
     order = [(red, horizon) for horizon in HORIZONS for red in REDS]  # the script's
     cells = {}
@@ -164,35 +146,25 @@ def evaluate(
         for red, horizon in order:
             cells[red, horizon] = CellResult.of(red, horizon, play_cell(red, horizon))
             bar.update()
-    sections = [extra(player, config) for extra in extras]
-    return EvaluateResult(
-        player.name, player.style, config, tuple(cells[cell] for cell in CELLS), tuple(filter(None, sections))
-    )
+    sections = tuple(filter(None, (extra(player, config) for extra in extras)))
+    return EvaluateResult(player.name, player.style, config, tuple(cells[cell] for cell in CELLS), sections)
 
 
 def _cell_player(config: EvaluateConfig, player: Player) -> Callable[[str, int], np.ndarray]:
     """(red, horizon) -> returns (episodes,)."""
 
-    def seed_of(red: str, horizon: int) -> int:
-        return config.seed + SEEDS_PER_CELL * CELLS.index((red, horizon))
-
-    if config.simulator == "cyborg":
+    def play_cell(red: str, horizon: int) -> np.ndarray:
+        first = config.seed + SEEDS_PER_CELL * CELLS.index((red, horizon))
+        if config.simulator == "stockade":
+            return play(player, red, horizon, config.episodes, first, config.rules, config.chance)
         from stockade.integrations.cyborg import CybORGEnv
 
-        def on_the_reference(red: str, horizon: int) -> np.ndarray:
-            try:
-                env: gymnasium.Env[np.ndarray, Any] = CybORGEnv(red, horizon, rules=config.rules)
-            except (ImportError, ValueError) as error:
-                raise InputError(f"--simulator cyborg: {error}") from error
-            if player.obs == "memory":
-                env = MemoryObservation(env, horizon)
-            first = seed_of(red, horizon)
-            seeds = list(range(first, first + config.episodes))
-            return play_one_by_one(player, env, seeds, np.random.default_rng([first, 1]))
+        try:
+            env: gymnasium.Env[np.ndarray, Any] = CybORGEnv(red, horizon, rules=config.rules)
+        except (ImportError, ValueError) as error:
+            raise InputError(f"--simulator cyborg: {error}") from error
+        env = MemoryObservation(env, horizon) if player.obs == "memory" else env
+        return play_one_by_one(player, env, range(first, first + config.episodes), np.random.default_rng([first, 1]))
 
-        return on_the_reference
-    if config.official_order:
-        return OfficialOrder(player, config.episodes, config.seed, config.rules).cell
-    return lambda red, horizon: play(
-        player, red, horizon, config.episodes, seed_of(red, horizon), config.rules, config.chance
-    )
+    official = config.official_order and config.simulator == "stockade"
+    return official_order(player, config) if official else play_cell

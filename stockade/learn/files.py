@@ -3,8 +3,6 @@
 runs/NAME/  config.json  lock (held while a process works on it)  failure.txt (why the last session failed)  ...
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json
@@ -12,23 +10,17 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 from stockade.baselines import ALIASES, BASELINES
 from stockade.errors import InputError, SettingError, did_you_mean
-from stockade.files import write_durably as write_durably
 
-Kind = Literal["train", "search"]
 #: What a session makes of a new run before its first checkpoint.
 _BEGINNINGS = ("config.json", "metrics.csv", "lock", "tensorboard", "checkpoints")
-
-
 #: Policies in the package: `<name>-<rules>.json` and its arrays, checkpoints like any other.
 SHIPPED = Path(__file__).parent / "weights"
 
 
 def shipped_names() -> list[str]:
-    """Policies that ship with the package."""
     return sorted({path.stem.rsplit("-", 1)[0] for path in SHIPPED.glob("*.json")})
 
 
@@ -38,13 +30,7 @@ def builtin_names() -> list[str]:
 
 
 def new_run_folder(runs: Path, name: str | None, default: str) -> Path:
-    """Make the folder of a new run.
-
-    Args:
-        runs: folder of all runs.
-        name: as the user wants it; one that exists is refused.
-        default: name if there is none; a number is added where it exists.
-    """
+    """Make the folder of a new run; a `name` that exists is refused, to `default` a number is added."""
     check_runs(runs)
     stem = name or default
     if Path(stem).name != stem or stem in ("", ".", ".."):
@@ -63,36 +49,25 @@ def new_run_folder(runs: Path, name: str | None, default: str) -> Path:
 def check_runs(runs: Path) -> None:
     """Refuse what is no folder of runs and cannot become one."""
     if runs.exists() and not runs.is_dir():
-        raise InputError(f"--runs {runs} is a file; name the folder that holds the runs")
+        raise SettingError("runs", str(runs), "is a file; name the folder that holds the runs")
 
 
-def kind_of(folder: Path) -> Kind:
-    """Whether a folder with a config.json is of a training run or of a search.
-
-    Raises:
-        InputError: config.json cannot be read.
-    """
-    path = folder / "config.json"
-    try:
-        return "search" if json.loads(path.read_text()).get("command") == "search" else "train"
-    except (OSError, ValueError, AttributeError) as error:
-        raise InputError(f"{path} cannot be used: {error}") from error
-
-
-def find_run(name: str, runs: Path, kind: Kind | None = "train") -> Path:
-    """Folder of a run or search, by its name or path; one of the other kind is refused, unless `kind` is None."""
+def find_run(name: str, runs: Path) -> Path:
+    """Folder of a training run, by its name or path."""
     check_runs(runs)
     for folder in (runs / name, Path(name)):
-        if (folder / "config.json").exists():
-            found = kind_of(folder)
-            if kind is not None and found != kind:
-                what = {"train": "a training run", "search": "a search"}
-                raise InputError(f"{folder} is {what[found]}, not {what[kind]}; to continue it: "
-                                 f"stockade {found} --resume {folder}")  # fmt: skip
+        path = folder / "config.json"
+        if path.exists():
+            try:
+                is_search = json.loads(path.read_text()).get("command") == "search"
+            except (OSError, ValueError, AttributeError) as error:
+                raise InputError(f"{path} cannot be used: {error}") from error
+            if is_search:
+                raise InputError(f"{folder} is a search, not a training run; to continue it: stockade search --resume "
+                                 f"{folder}; to play its best policy: stockade evaluate {folder}")  # fmt: skip
             return folder
-    known = [path.parent.name for path in runs.glob("*/config.json")]
-    raise InputError(f"there is no run {name!r} in {runs}, nor such a folder with a config.json."
-                     f"{did_you_mean(name, known)}")  # fmt: skip
+    near = did_you_mean(name, [path.parent.name for path in runs.glob("*/config.json")])
+    raise InputError(f"there is no run {name!r} in {runs}, nor such a folder with a config.json.{near}")
 
 
 @contextlib.contextmanager
@@ -100,16 +75,17 @@ def run_session(folder: Path) -> Iterator[None]:
     """Work on a run alone; the kernel releases the lock when its holder dies.
 
     An error is written to failure.txt. If nothing was trained yet, the folder of the run is removed instead.
-
-    Raises:
-        InputError: another process works on it.
     """
     with (folder / "lock").open("a") as file:
         deadline = time.monotonic() + 1  # `is_running` of another process holds it for an instant
-        while not _lock(file.fileno(), fcntl.LOCK_EX):
-            if time.monotonic() > deadline:
-                raise InputError(f"another process is working on {folder}; wait for it, or stop it")
-            time.sleep(0.05)
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise InputError(f"another process is working on {folder}; wait for it, or stop it") from None
+                time.sleep(0.05)
         (folder / "failure.txt").unlink(missing_ok=True)
         try:
             yield
@@ -118,7 +94,13 @@ def run_session(folder: Path) -> Iterator[None]:
                 with contextlib.suppress(OSError):
                     (folder / "failure.txt").write_text(f"{type(error).__name__}: {error}\n")
             else:
-                _remove(folder)
+                with contextlib.suppress(OSError):  # what a user put there stays, and the folder with it
+                    for path in map(folder.joinpath, _BEGINNINGS):
+                        if path.is_dir():
+                            shutil.rmtree(path)
+                        else:
+                            path.unlink(missing_ok=True)
+                    folder.rmdir()
             raise
 
 
@@ -126,25 +108,7 @@ def is_running(folder: Path) -> bool:
     """Whether a process works on it now."""
     try:
         with (folder / "lock").open() as file:
-            return not _lock(file.fileno(), fcntl.LOCK_SH)
-    except OSError:
-        return False
-
-
-def _lock(file: int, kind: int) -> bool:
-    try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _remove(folder: Path) -> None:
-    """Take away what a session began with, and the folder if nothing else is in it."""
-    with contextlib.suppress(OSError):
-        for path in map(folder.joinpath, _BEGINNINGS):
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
-        folder.rmdir()
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
+    return False

@@ -4,8 +4,6 @@ Each reads its rows once and writes once, where a tensor library would go over t
 their sums run in a fixed order, so that a seed gives the same bits every time.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -59,17 +57,14 @@ def _weights(logits: Any, n: Any, out: Any) -> Any:
 
 @_compiled
 def _layer(x: Any, n_in: Any, flat: Any, begin: Any, n_out: Any, y: Any) -> Any:
-    """y = x @ weight + bias of all rows, both at `begin` of the flat weights; returns where the next layer begins.
-
-    Zeros are passed over: most inputs are bits that are not set, and half of what relu gives is zero.
-    """
+    """y = x @ weight + bias of all rows, both at `begin` of the flat weights; returns where the next layer begins."""
     end = begin + n_in * n_out
     for i in range(len(x)):
         for j in range(n_out):
             y[i, j] = flat[end + j]
         for k in range(n_in):
             factor = np.float32(x[i, k])
-            if factor != 0:
+            if factor != 0:  # most inputs are bits that are not set, and half of what relu gives is zero
                 row = np.uintp(begin + k * n_out)
                 for j in range(np.uintp(n_out)):
                     y[i, j] += factor * flat[row + j]
@@ -95,16 +90,12 @@ def _body(obs: Any, flat: Any, begin: Any, hidden: Any, tanh: Any, layers: Any) 
 
 @_compiled
 def forward(obs: Any, flat: Any, shape: Any, hidden: Any, layers: Any, logits: Any, values: Any) -> None:
-    """Logits and values of observations: as `Workspace.forward`, in one call that holds no GIL.
-
-    For the few rows of a step, tensor operations cost more than they compute, and threads wait for each other between
-    them.
+    """Logits and values of observations: as `Workspace.forward`, in one call that holds no GIL. For the few rows of a
+    step, tensor operations cost more than they compute, and threads wait for each other between them.
 
     Args:
-        obs: (rows, inputs) of any type.
-        flat: all weights, in the order of `Architecture.shapes`.
-        shape: (n_logits, shared: 0 or 1, tanh: 0 or 1).
-        hidden: (layers,) int64, sizes of the hidden layers.
+        obs: (rows, inputs) of any type. flat: all weights, in the order of `Architecture.shapes`.
+        shape: (n_logits, shared: 0 or 1, tanh: 0 or 1). hidden: (layers,) int64, sizes of the hidden layers.
         layers: (2, layers, rows, largest size) float32, for use in here.
         logits: (rows, n_logits) float32 written. values: (rows, 1) float32 written.
     """
@@ -122,9 +113,7 @@ def sample(logits: Any, n_actions: Any, uniforms: Any, actions: Any, log_probs: 
     """Sample an action for each row by inverting its distribution function.
 
     Args:
-        logits: (rows, at least n_actions) float32.
-        n_actions: columns that count.
-        uniforms: (rows,) float32 in [0, 1).
+        logits: (rows, at least n_actions) float32. uniforms: (rows,) float32 in [0, 1).
         actions: (rows,) int64 written. log_probs: (rows,) float32 written.
     """
     weights = np.empty(n_actions, np.float32)
@@ -145,16 +134,13 @@ def sample(logits: Any, n_actions: Any, uniforms: Any, actions: Any, log_probs: 
 def estimate_advantages(
     rewards: Any, values: Any, ended: Any, gamma: Any, gae_lambda: Any, horizon_is_end: Any, out: Any
 ) -> None:
-    """Generalised advantage estimation.
+    """Generalised advantage estimation; a truncation with `horizon_is_end` is a true end: nothing is earned after it.
 
     The row after the end of an episode is the dead one of next_step autoreset, which shows the episode's last
     observation: its value is what a truncated episode is continued with. What is written for dead rows means nothing.
 
     Args:
-        rewards: (T, n) float32. values: (T + 1, n) float32. ended: (T, n) uint8.
-        gamma, gae_lambda: discount, and weight of longer estimates.
-        horizon_is_end: treat a truncation as a true end, after which nothing is earned.
-        out: (T, n) float32 written.
+        rewards: (T, n) float32. values: (T + 1, n) float32. ended: (T, n) uint8. out: (T, n) float32 written.
     """
     steps, n = rewards.shape
     carry = np.zeros(n, np.float32)
@@ -177,7 +163,6 @@ def loss_head(
     Args:
         logits: (b, width) float32, overwritten by the gradient; columns from n_actions on become 0.
         values: (b,) float32, overwritten by the gradient.
-        n_actions: columns that count.
         rows: (b,) int64, where in `data` each row belongs.
         data: actions int64, old log probabilities, old values, advantages, returns, float32 all (m,).
         scale: 1 / rows of the whole minibatch, float32.

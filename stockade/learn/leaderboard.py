@@ -3,8 +3,6 @@
 Each row: returns against B_line after 30, 50, 100 steps, then Meander, then Sleep; means of 1000 episodes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 REDS = ("bline", "meander", "sleep")
@@ -15,13 +13,7 @@ CELLS = tuple((red, horizon) for red in REDS for horizon in HORIZONS)
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table.
-
-    Attributes:
-        name: who.
-        rules: rule set that it was played under.
-        means: by CELLS.
-    """
+    """A row of the table: who, under which rule set, and the mean returns of CELLS."""
 
     name: str
     rules: str

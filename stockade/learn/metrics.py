@@ -1,13 +1,10 @@
-"""What a run writes while it trains: metrics.csv, TensorBoard events, the progress line.
+"""What a run writes while it trains: metrics.csv and TensorBoard events.
 
 After a crash a run continues from its last checkpoint, and the lines that came after it are removed from metrics.csv,
 so that there is one line for each iteration, no more and no fewer.
 """
 
-from __future__ import annotations
-
 import csv
-import io
 import math
 from collections import deque
 from pathlib import Path
@@ -15,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from stockade.learn.files import write_durably
+from stockade.files import write_durably
 
 #: Episodes of the running mean that agents are compared by.
 WINDOW = 1000
@@ -28,84 +25,62 @@ COLUMNS = (
 
 def episode_columns(returns: np.ndarray, lengths: np.ndarray, window: deque[float]) -> dict[str, float]:
     """Columns about the episodes of an iteration, and of the last WINDOW; NaN if there were none."""
-    nothing = len(returns) == 0
-    return {
-        "return_mean": math.nan if nothing else float(returns.mean()),
-        "return_median": math.nan if nothing else float(np.median(returns)),
-        "return_q05": math.nan if nothing else float(np.quantile(returns, 0.05)),
-        "return_window": float(np.mean(window)) if window else math.nan,
-        "length_mean": math.nan if nothing else float(lengths.mean()),
-    }
+    names = ("return_mean", "return_median", "return_q05", "length_mean")
+    own = dict.fromkeys(names, math.nan)
+    if len(returns):
+        figures = returns.mean(), np.median(returns), np.quantile(returns, 0.05), lengths.mean()
+        own = dict(zip(names, map(float, figures), strict=True))
+    return {**own, "return_window": float(np.mean(window)) if window else math.nan}
 
 
 class MetricsFile:
-    """metrics.csv of a run, one line per iteration."""
+    """metrics.csv of a run, of which the lines of iterations that are done stay; and the same as TensorBoard events, by
+    episodes, unless `events` is None."""
 
-    def __init__(self, path: Path, iterations_done: int) -> None:
-        """Keep the lines of the iterations that are done, then append."""
+    def __init__(self, path: Path, iterations_done: int, events: Path | None = None, episodes_done: int = 0) -> None:
         kept = [row for row in read_metrics(path) if row["iteration"] <= iterations_done]
-        text = io.StringIO()
-        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({name: _cell(row[name]) for name in COLUMNS} for row in kept)
-        write_durably(path, text.getvalue().encode())
+        write_durably(path, "".join([",".join(COLUMNS) + "\n", *map(_line, kept)]).encode())
         self._file = path.open("a", newline="")
-        self._writer = csv.DictWriter(self._file, COLUMNS, lineterminator="\n")
+        self._events: Any = None
+        if events is not None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._events = SummaryWriter(str(events), purge_step=episodes_done + 1)
 
     def write(self, row: dict[str, float]) -> None:
         """One line, at once."""
-        self._writer.writerow({name: _cell(row[name]) for name in COLUMNS})
+        self._file.write(_line(row))
         self._file.flush()
+        if self._events is not None:
+            for name, value in row.items():
+                if name not in ("iteration", "episodes") and not math.isnan(value):
+                    self._events.add_scalar(name, value, int(row["episodes"]))
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
+        if self._events is not None:
+            self._events.close()
 
 
-def _cell(value: float) -> str:
-    if math.isnan(value):
-        return ""
-    return str(int(value)) if float(value).is_integer() else f"{value:.6g}"
+def _line(row: dict[str, float]) -> str:
+    cells = (row[name] for name in COLUMNS)
+    texts = ("" if math.isnan(x) else str(int(x)) if float(x).is_integer() else f"{x:.6g}" for x in cells)
+    return ",".join(texts) + "\n"
 
 
 def read_metrics(path: Path) -> list[dict[str, float]]:
     """Lines of a metrics.csv; one that was cut off by a crash is left out."""
     if not path.exists():
         return []
-    lines = path.read_text().splitlines(keepends=True)
-    whole = [line for line in lines if line.endswith("\n")]
-    rows = []
-    for row in csv.DictReader(whole):
-        if None not in row and None not in row.values() and set(row) >= set(COLUMNS) - {"validation"}:  # it is younger
-            rows.append({name: float(row[name]) if row.get(name) else math.nan for name in COLUMNS})
-    return rows
+    whole = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    return [
+        {name: float(row[name]) if row.get(name) else math.nan for name in COLUMNS}
+        for row in csv.DictReader(whole)
+        if None not in row and None not in row.values() and set(row) >= set(COLUMNS) - {"validation"}  # it is younger
+    ]
 
 
 def read_columns(path: Path) -> dict[str, np.ndarray]:
     """The same by column: (lines,) float64 each."""
     rows = read_metrics(path)
     return {name: np.array([row[name] for row in rows]) for name in COLUMNS}
-
-
-class Events:
-    """TensorBoard events, by episodes; nothing if that is switched off."""
-
-    def __init__(self, folder: Path | None, episodes_done: int) -> None:
-        """`folder` None switches it off."""
-        self._writer: Any = None
-        if folder is not None:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._writer = SummaryWriter(str(folder), purge_step=episodes_done + 1)
-
-    def write(self, row: dict[str, float]) -> None:
-        """The same columns as in metrics.csv."""
-        if self._writer is not None:
-            for name, value in row.items():
-                if name not in ("iteration", "episodes") and not math.isnan(value):
-                    self._writer.add_scalar(name, value, int(row["episodes"]))
-
-    def close(self) -> None:
-        """Write what is left."""
-        if self._writer is not None:
-            self._writer.close()

@@ -1,11 +1,8 @@
-"""Training against several attackers, horizons and rule sets at once: each gets a share of the environments.
+"""Training against several attackers, horizons and rule sets at once: each gets a share of the environments, so of
+the steps of every update.
 
 TrainConfig -> cells (a world's settings, its weight) -> how many environments of each -> one vector environment
-
-The shares are of environments, so of steps: an agent sees as many steps of a cell as its weight says, in every update.
 """
-
-from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
@@ -18,34 +15,25 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from stockade.cage2.actions import N_ACTIONS
-from stockade.cage2.config import CHALLENGE_REWARD, RULES, RewardWeights, WorldConfig
-from stockade.cage2.snapshot import Snapshot
+from stockade.cage2.batch import Snapshot
+from stockade.cage2.config import RULES, WorldConfig
 from stockade.cage2.state import WORLD
 from stockade.errors import InputError
+from stockade.learn.config import TrainConfig
 from stockade.vector.native import NativeVectorEnv
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Worlds of one kind in a mixture.
-
-    Attributes:
-        world: their settings.
-        weight: their share of the environments, relative to the others'.
-        context: bits that follow the observation there.
-    """
+    """Worlds of one kind in a mixture."""
 
     world: WorldConfig
-    weight: float
-    context: tuple[int, ...] = ()
+    weight: float  #: their share of the environments, relative to the others'
+    context: tuple[int, ...] = ()  #: bits that follow the observation there
 
 
 def read_weights(text: str, flag: str) -> dict[str, float]:
-    """`bline:9,meander:9,sleep:1` -> names and weights; a name alone weighs 1.
-
-    Raises:
-        InputError: names the flag and the part that cannot be read.
-    """
+    """`bline:9,meander:9,sleep:1` -> names and weights; a name alone weighs 1."""
     weights: dict[str, float] = {}
     for part in text.split(","):
         name, _, weight = part.strip().partition(":")
@@ -67,31 +55,25 @@ def rules_context(rules: str) -> tuple[int, ...]:
     return (int(rules == "leaderboard"),)
 
 
-def read_cells(
-    reds: str, horizons: str, rules: str, obs: str, context_rules: bool = False,
-    reward: RewardWeights = CHALLENGE_REWARD,
-) -> list[Cell]:  # fmt: skip
-    """All combinations, each with the product of its weights; `rules` may be `both`."""
-    steps = read_weights(horizons, "--horizons")
-    if not all(name.isdecimal() for name in steps):
-        raise InputError(f"--horizons {horizons}: take whole numbers of steps, for instance 30,50,100:2")
-    attackers = read_weights(reds, "--red-agent")
-    both = RULES if rules == "both" else (rules,)
-    return [
-        Cell(
-            WorldConfig(red, int(horizon), rule, obs=obs, reward=reward), red_weight * horizon_weight,
-            rules_context(rule) if context_rules else (),
-        )
-        for (red, red_weight), (horizon, horizon_weight), rule in product(attackers.items(), steps.items(), both)
-    ]  # fmt: skip
+def cells_of(config: TrainConfig) -> list[Cell]:
+    """The kinds of worlds that a run trains in: all combinations, each with the product of its weights."""
+    attackers = read_weights(config.red, "--red-agent")
+    horizons = read_weights(config.horizons or str(config.horizon), "--horizons")
+    if not all(name.isdecimal() for name in horizons):
+        raise InputError(f"--horizons {config.horizons}: take whole numbers of steps, for instance 30,50,100:2")
+    cells = []
+    both = RULES if config.rules == "both" else (config.rules,)
+    for (red, weight), (horizon, factor), rules in product(attackers.items(), horizons.items(), both):
+        world = WorldConfig(red, int(horizon), rules, obs=config.obs, reward=config.reward)
+        cells.append(Cell(world, weight * factor, rules_context(rules) if config.context_rules else ()))
+    if config.backend != "native" and len(cells) > 1:
+        raise InputError(f"several attackers, horizons or rule sets need --backend native, not {config.backend}")
+    share_out(cells, config.n_envs // min(config.ppo.shards, config.n_envs))
+    return cells
 
 
 def share_out(cells: Sequence[Cell], n: int) -> list[int]:
-    """How many of n environments each cell gets, as near to its weight as whole numbers are, and at least one.
-
-    Raises:
-        InputError: there are fewer environments than cells.
-    """
+    """How many of n environments each cell gets, as near to its weight as whole numbers are, and at least one."""
     if n < len(cells):
         raise InputError(f"{n} environments per shard are too few for {len(cells)} kinds of worlds; use a larger "
                          "--n-envs, or fewer attackers, horizons or rule sets")  # fmt: skip
@@ -105,14 +87,10 @@ def share_out(cells: Sequence[Cell], n: int) -> list[int]:
 
 
 class MixedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
-    """Several native vector environments as one, in their order; what it gives is overwritten by the next step.
-
-    Args:
-        parts: the vector environments.
-        contexts: of each part, bits that follow the observation and never change; all of one length.
-    """
+    """Several native vector environments as one, in their order; what it gives is overwritten by the next step."""
 
     def __init__(self, parts: Sequence[NativeVectorEnv], contexts: Sequence[tuple[int, ...]]) -> None:
+        """`contexts`: of each part, bits that follow the observation and never change; all of one length."""
         self.parts = list(parts)
         first = parts[0]
         self.num_envs = n = sum(part.num_envs for part in parts)
@@ -134,14 +112,12 @@ class MixedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin episodes everywhere; environment i takes seed + i."""
         for part, where in zip(self.parts, self._slices, strict=True):
             own = seed[where] if isinstance(seed, list) else None if seed is None else seed + where.start
             self._seen[where] = part.reset(seed=own, options=options)[0]
         return self._obs, {}
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """One step of all."""
         out: tuple[np.ndarray, ...] = (self._seen, self._rewards, self._terminated, self._truncated)
         for part, where in zip(self.parts, self._slices, strict=True):
             *results, _ = part.step(actions[where])
@@ -150,7 +126,6 @@ class MixedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         return self._obs, self._rewards, self._terminated, self._truncated, {}
 
     def close(self, **kwargs: Any) -> None:
-        """Close all parts."""
         for part in self.parts:
             part.close()
 

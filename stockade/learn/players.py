@@ -1,6 +1,4 @@
-"""Any policy in the protocol: ours, the user's own, the challenge's form, Stable-Baselines3's models.
-
-name, object or class -> as_player -> begin(n) -> act(observations (n, size)) -> checked actions (n,) -> end()
+"""Any policy in the protocol: name, object or class -> as_player -> begin(n) -> act((n, size)) -> (n,), checked -> end.
 
 | form | methods | played |
 |---|---|---|
@@ -8,8 +6,6 @@ name, object or class -> as_player -> begin(n) -> act(observations (n, size)) ->
 | challenge | `get_action(observation (52,), action_space)`, optional `end_episode()` | one episode after another |
 | Stable-Baselines3 | `predict(observations, state, episode_start, deterministic)` | n episodes at once |
 """
-
-from __future__ import annotations
 
 import importlib
 import inspect
@@ -30,61 +26,41 @@ from stockade.cage2.config import OBSERVATIONS
 from stockade.cage2.history import MEMORY_SIZE
 from stockade.cage2.state import OBS_SIZE
 from stockade.errors import InputError, did_you_mean, missing_package
-from stockade.learn.agents import Agent, load
-
-_FORMS = "act(observations), get_action(observation, action_space) or predict(observations)"
-
-
-class PolicyError(InputError):
-    """A policy that failed or chose what is no action; the message names the policy."""
+from stockade.learn.agents import BUILTIN, Agent, load
 
 
 class Player:
-    """A policy in play; the base class plays the own form.
+    """A policy in play, of the own form; `greedy` is for those that leave it to us, `style` is for tables."""
 
-    Attributes:
-        policy: the object. name: for messages and tables. obs: observation that it wants, `bits` or `memory`.
-        parallel: it can play many episodes at once.
-        style: how it chooses, for tables.
-    """
-
-    parallel = True
+    parallel = True  #: it can play many episodes at once
     method = "act"
 
     def __init__(self, policy: Any, name: str, greedy: bool) -> None:
-        """`greedy`: for those that leave the choice to us."""
         self.policy, self.name, self.greedy = policy, name, greedy
         self.obs = getattr(policy, "obs", "bits")
-        self._n_arguments = _n_arguments(getattr(policy, self.method))
         self.style = ("greedy" if policy.greedy else "sampled") if isinstance(policy, Agent) else "its own choices"
         if self.obs not in OBSERVATIONS:
-            raise PolicyError(f"the policy {name} has obs={self.obs!r}; it must be one of {', '.join(OBSERVATIONS)}")
+            raise InputError(f"the policy {name} has obs={self.obs!r}; it must be one of {', '.join(OBSERVATIONS)}")
 
     def begin(self, n: int) -> None:
-        """n episodes begin."""
         if hasattr(self.policy, "reset"):
             with self._blamed("reset"):
                 self.policy.reset(n)
 
     def act(self, observations: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-        """(n,) int64 for (n, size) uint8.
-
-        Raises:
-            PolicyError: it failed, or gave something else than n actions.
-        """
+        """(n,) int64 for (n, size) uint8; InputError if it failed, or gave something else than n actions."""
         if isinstance(self.policy, Defender):  # checks itself
             return self.policy.act(observations, generator)
-        method = self.method
-        with self._blamed(method):
+        with self._blamed(method := self.method):
             actions = np.asarray(self._ask(observations.copy(), generator))  # a copy: it may keep or change it
         n = len(observations)
         if actions.shape != (n,) or not np.issubdtype(actions.dtype, np.integer):
-            raise PolicyError(f"{method}() of the policy {self.name} must give {n} whole numbers, shape ({n},); it "
-                              f"gave {actions.dtype} of shape {actions.shape}")  # fmt: skip
+            raise InputError(f"{method}() of the policy {self.name} must give {n} whole numbers, shape ({n},); it "
+                             f"gave {actions.dtype} of shape {actions.shape}")  # fmt: skip
         wrong = np.flatnonzero((actions < 0) | (actions >= N_ACTIONS))
         if len(wrong):
-            raise PolicyError(f"{method}() of the policy {self.name} chose action {actions[wrong[0]]} in episode "
-                              f"{wrong[0]}; actions are 0 to {N_ACTIONS - 1}")  # fmt: skip
+            raise InputError(f"{method}() of the policy {self.name} chose action {actions[wrong[0]]} in episode "
+                             f"{wrong[0]}; actions are 0 to {N_ACTIONS - 1}")  # fmt: skip
         return actions.astype(np.int64)
 
     def allowed(self, actions: np.ndarray, observations: np.ndarray, env: Any) -> np.ndarray:
@@ -96,7 +72,7 @@ class Player:
         """The episodes are over."""
 
     def _ask(self, observations: np.ndarray, generator: np.random.Generator) -> Any:
-        return self.policy.act(*(observations, generator)[: self._n_arguments])
+        return self.policy.act(*(observations, generator)[: _n_arguments(self.policy.act)])
 
     @contextmanager
     def _blamed(self, method: str) -> Iterator[None]:
@@ -105,8 +81,8 @@ class Player:
             yield
         except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1]
-            raise PolicyError(f"{method}() of the policy {self.name} failed: {type(error).__name__}: {error} "
-                              f"({where.filename}, line {where.lineno})") from error  # fmt: skip
+            raise InputError(f"{method}() of the policy {self.name} failed: {type(error).__name__}: {error} "
+                             f"({where.filename}, line {where.lineno})") from error  # fmt: skip
 
 
 class ChallengePlayer(Player):
@@ -122,7 +98,6 @@ class ChallengePlayer(Player):
         return [self.policy.get_action(observations[0].astype(np.int64), N_ACTIONS)]
 
     def end(self) -> None:
-        """As the script does after an episode."""
         if hasattr(self.policy, "end_episode"):
             with self._blamed("end_episode"):
                 self.policy.end_episode()
@@ -140,14 +115,11 @@ class SB3Player(Player):
         if not hasattr(policy, "obs") and shape is not None:
             sizes = {(OBS_SIZE,): "bits", (MEMORY_SIZE,): "memory"}
             if shape not in sizes:
-                raise PolicyError(f"the model {name} was trained on observations of shape {shape}; the world gives "
-                                  f"({OBS_SIZE},) with obs='bits' and ({MEMORY_SIZE},) with obs='memory'")  # fmt: skip
+                raise InputError(f"the model {name} was trained on observations of shape {shape}; the world gives "
+                                 f"({OBS_SIZE},) with obs='bits' and ({MEMORY_SIZE},) with obs='memory'")  # fmt: skip
             self.obs = sizes[shape]
-        self._state: Any = None
-        self._start = np.zeros(0, np.bool_)
 
     def begin(self, n: int) -> None:
-        """Forget the state of recurrent models."""
         self._state, self._start = None, np.ones(n, np.bool_)
 
     def _ask(self, observations: np.ndarray, generator: np.random.Generator) -> Any:
@@ -159,36 +131,28 @@ class SB3Player(Player):
 
 
 def as_player(policy: Any, name: str | None = None, greedy: bool = True) -> Player:
-    """Whatever a user calls a policy, ready to play.
-
-    Args:
-        policy: an object of one of the forms above, or its class, which is called without arguments.
-        name: for messages; default its class.
-        greedy: for models of Stable-Baselines3: deterministic.
-    """
+    """Whatever a user calls a policy, ready to play: an object of one of the forms above, or its class."""
     if isinstance(policy, Player):
         return policy
     name = str(name or getattr(policy, "name", None) or getattr(policy, "__name__", type(policy).__name__))
     if isinstance(policy, type):
         policy = _called(policy, name)
-    if hasattr(policy, "act"):
-        return Player(policy, name, greedy)
-    if hasattr(policy, "get_action"):
-        return ChallengePlayer(policy, name, greedy)
-    if hasattr(policy, "predict"):
-        return SB3Player(policy, name, greedy)
-    raise InputError(f"{name} is no policy: it needs a method {_FORMS}")
+    for form in (Player, ChallengePlayer, SB3Player):
+        if hasattr(policy, form.method):
+            return form(policy, name, greedy)
+    raise InputError(f"{name} is no policy: it needs a method act(observations), get_action(observation, action_space) "
+                     "or predict(observations)")  # fmt: skip
 
 
-def find_player(name: str | Path, runs: Path, *, greedy: bool, last: bool, rules: str) -> Player:
+def find_player(name: str, runs: Path, *, greedy: bool, last: bool, rules: str) -> Player:
     """By name: `module:attribute`, a saved model of Stable-Baselines3 (.zip), or whatever `load` knows."""
-    text = str(name)
-    module, colon, attribute = text.partition(":")
-    if text.endswith(".zip"):
-        return as_player(_load_sb3(Path(text)), text, greedy)
-    if colon and not text.startswith("builtin:") and not Path(text).exists():
-        return as_player(_imported(module, attribute), text, greedy)
-    return as_player(load(name, runs, greedy=greedy, last=last, rules=rules), text, greedy)
+    if name.endswith(".zip"):
+        policy = _load_sb3(Path(name))
+    elif ":" in name and not name.startswith(BUILTIN) and not Path(name).exists():
+        policy = _imported(*name.split(":", 1))
+    else:
+        policy = load(name, runs, greedy=greedy, last=last, rules=rules)
+    return as_player(policy, name, greedy)
 
 
 def _imported(module: str, attribute: str) -> Any:

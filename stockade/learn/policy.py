@@ -7,12 +7,10 @@ out: for a chain of matrix products that is twenty lines, needs no graph, and re
 autograd.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -26,21 +24,13 @@ _LANES = 8
 
 @dataclass(frozen=True)
 class Architecture:
-    """What a policy is made of.
-
-    Attributes:
-        n_inputs: length of an observation.
-        actions: the environment's actions that it chooses from.
-        hidden: sizes of the hidden layers.
-        activation: `relu` or `tanh`.
-        shared: actor and critic have one body.
-    """
+    """What a policy is made of."""
 
     n_inputs: int
-    actions: tuple[int, ...]
+    actions: tuple[int, ...]  #: the environment's actions that it chooses from
     hidden: tuple[int, ...] = (64, 64)
-    activation: str = "relu"
-    shared: bool = False
+    activation: str = "relu"  #: or `tanh`
+    shared: bool = False  #: actor and critic have one body
 
     @property
     def bodies(self) -> tuple[str, ...]:
@@ -69,53 +59,42 @@ class Architecture:
         return shapes
 
     def to_json(self) -> dict[str, Any]:
-        """For a checkpoint."""
         return asdict(self)
 
     @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Architecture:
-        """Back from a checkpoint."""
+    def from_json(cls, content: dict[str, Any]) -> Self:
         lists = {name: tuple(content[name]) for name in ("actions", "hidden")}
         return cls(**{**content, **lists})
 
 
 def views_of(flat: Tensor, architecture: Architecture) -> dict[str, Tensor]:
     """Name each weight's part of a flat tensor."""
-    views, begin = {}, 0
-    for name, shape in architecture.shapes().items():
-        end = begin + math.prod(shape)
-        views[name] = flat[begin:end].view(shape)
-        begin = end
-    return views
+    shapes = architecture.shapes()
+    parts = flat.split([math.prod(shape) for shape in shapes.values()])
+    return {name: part.view(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
 
 
 class Policy:
-    """Weights, and the actions and values that they give for an observation.
-
-    Attributes:
-        architecture: what it is made of.
-        flat: all weights, (number of weights,) float32.
-        weights: the same by name.
-        actions: (n,) int64, the environment's action for each column of the logits.
-    """
+    """Weights, and the actions and values that they give for an observation."""
 
     def __init__(self, architecture: Architecture) -> None:
         """All weights zero; see `create` and `load_weights`."""
         self.architecture = architecture
         self.flat = torch.zeros(sum(math.prod(shape) for shape in architecture.shapes().values()))
         self.weights = views_of(self.flat, architecture)
-        self.actions = np.array(architecture.actions, np.int64)
+        self.actions = np.array(architecture.actions, np.int64)  # the environment's, for each column of the logits
+        n = len(self.actions)  # the other columns of the policy's head are padding
+        self._real = {k: w[..., :n] if k.startswith("policy") else w for k, w in self.weights.items()}
         self._workspace: Workspace | None = None
 
     @classmethod
-    def create(cls, architecture: Architecture, seed: int) -> Policy:
+    def create(cls, architecture: Architecture, seed: int) -> Self:
         """Random weights: orthogonal, small for the policy's head, so that all actions are about equally likely."""
         policy = cls(architecture)
         generator = torch.Generator().manual_seed(seed)
-        for name, weight in policy.weights.items():
+        for name, real in policy._real.items():
             if name.endswith("weight"):
                 gain = 0.01 if name.startswith("policy") else 1.0 if name.startswith("value") else math.sqrt(2)
-                real = weight[:, : len(policy.actions)] if name.startswith("policy") else weight
                 start = torch.empty(real.shape)
                 torch.nn.init.orthogonal_(start, gain, generator=generator)
                 real.copy_(start)
@@ -123,21 +102,17 @@ class Policy:
 
     def save_weights(self) -> dict[str, np.ndarray]:
         """Copies of the weights by name, without padding."""
-        return {name: self._real(name, weight).numpy().copy() for name, weight in self.weights.items()}
+        return {name: real.numpy().copy() for name, real in self._real.items()}
 
     def load_weights(self, weights: dict[str, np.ndarray], prefix: str = "") -> None:
         """Take the weights that `save_weights` gave; in `weights` their names have this prefix."""
-        for name, weight in self.weights.items():
-            real, given = self._real(name, weight), weights.get(prefix + name)
+        for name, real in self._real.items():
+            given = weights.get(prefix + name)
             if given is None or given.shape != tuple(real.shape):
                 found = "nothing" if given is None else given.shape
                 raise ValueError(f"the weights {name} should have shape {tuple(real.shape)}; found {found}")
             real.copy_(torch.from_numpy(np.ascontiguousarray(given, np.float32)))
 
-    def _real(self, name: str, weight: Tensor) -> Tensor:
-        return weight[..., : len(self.actions)] if name.startswith("policy") else weight
-
-    # ------------------------------------------------------------------------------------------------------ in use
     def evaluate(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Logits (b, actions) and values (b,), float32, valid until the next call."""
         b = len(observations)
@@ -157,14 +132,9 @@ class Policy:
 
 
 class Workspace:
-    """Memory for passing up to `rows` observations through a policy, forwards and backwards.
-
-    Attributes:
-        gradient: of all weights, flat, as the last `backward` left it.
-    """
+    """Memory for passing up to `rows` observations through a policy, forwards and backwards: to `gradient`, flat."""
 
     def __init__(self, policy: Policy, rows: int) -> None:
-        """Allocate the memory."""
         arch = policy.architecture
         self.policy, self.rows = policy, rows
         self._inputs = torch.empty(rows, arch.n_inputs)

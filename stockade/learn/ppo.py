@@ -9,8 +9,7 @@ are shards; any other vector environment is one lane. Sums are always taken in t
 stream of chance, so results depend on the seed and the settings only, not on threads or timing.
 """
 
-from __future__ import annotations
-
+import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -26,17 +25,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from stockade.cores import available_cores
 from stockade.errors import InputError
+from stockade.learn import kernels
 from stockade.learn.config import PPOConfig
-from stockade.learn.kernels import (
-    RUNNING,
-    STATS,
-    TERMINATED,
-    TRUNCATED,
-    estimate_advantages,
-    forward,
-    loss_head,
-    sample,
-)
+from stockade.learn.kernels import RUNNING, STATS, TERMINATED, TRUNCATED
 from stockade.learn.mixture import LAYOUT, restore_worlds, save_worlds
 from stockade.learn.policy import Architecture, Policy, Workspace
 
@@ -44,49 +35,34 @@ AnyVectorEnv = VectorEnv[Any, Any, Any]
 
 
 class Rollout:
-    """What n environments did in T steps; arrays (T, n) unless said otherwise.
-
-    Attributes:
-        obs: (T, n, inputs), of the environment's type.
-        actions: int64, columns of the policy. log_probs, values: float32, what the policy thought; values (T + 1, n).
-        rewards: float32, scaled. ended: uint8, how the step ended (kernels.RUNNING, TRUNCATED, TERMINATED).
-        dead: bool, the row only began a new episode: next_step autoreset ignores its action. Nothing is learned of it.
-        advantages: float32. returns: float32, what values should have been.
-    """
+    """What n environments did in T steps; arrays (T, n) unless said otherwise."""
 
     def __init__(self, steps: int, n: int, n_inputs: int, obs_dtype: Any) -> None:
-        """Allocate the memory."""
         shape = steps, n
         self.obs = np.zeros((*shape, n_inputs), obs_dtype)
-        self.actions = np.zeros(shape, np.int64)
+        self.actions = np.zeros(shape, np.int64)  # columns of the policy
+        # rewards are scaled; returns are what values should have been
         self.log_probs, self.rewards, self.advantages, self.returns = (np.zeros(shape, np.float32) for _ in range(4))
         self.values = np.zeros((steps + 1, n), np.float32)
-        self.ended = np.zeros(shape, np.uint8)
+        self.ended = np.zeros(shape, np.uint8)  # how the step ended: RUNNING, TRUNCATED, TERMINATED
+        # the row only began a new episode: next_step autoreset ignores its action, and nothing is learned of it
         self.dead = np.zeros(shape, np.bool_)
 
 
 @dataclass
 class Iteration:
-    """What one iteration did.
+    """What one iteration did; `stats` are means over the update's rows."""
 
-    Attributes:
-        returns: of the episodes that ended, in a fixed order. lengths: their steps.
-        stats: means over the update's rows: kernels.STATS, and `explained_variance`, `grad_norm`, `learning_rate`,
-            `entropy_weight`.
-        seconds: by phase; of threads that run side by side, their mean.
-    """
-
-    returns: np.ndarray
-    lengths: np.ndarray
+    returns: np.ndarray  #: of the episodes that ended, in a fixed order
+    lengths: np.ndarray  #: their steps
     stats: dict[str, float] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)  #: by phase; of threads side by side, their mean
 
 
 class Lane:
     """One vector environment, and its columns of the rollout."""
 
     def __init__(self, envs: AnyVectorEnv, columns: slice, policy: Policy, rollout: Rollout, seed: int) -> None:
-        """Begin the episodes."""
         self.envs, self.columns, self.policy, self.rollout = envs, columns, policy, rollout
         self.chance = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, columns.start])))
         self._shape = policy.architecture.kernel_shape
@@ -97,8 +73,8 @@ class Lane:
 
     def begin(self, seed: int) -> None:
         """New episodes in all environments."""
-        self.obs = _flat(self.envs.reset(seed=seed)[0])
         n = self.envs.num_envs
+        self.obs = self.envs.reset(seed=seed)[0].reshape(n, -1)
         self.dead, self.returns, self.lengths = np.zeros(n, np.bool_), np.zeros(n), np.zeros(n, np.int64)
 
     def collect(self, reward_scale: float) -> tuple[list[float], list[int], float, float]:
@@ -114,11 +90,11 @@ class Lane:
             r.obs[t, columns] = self.obs
             self._forward(r.values[t, columns])
             actions = r.actions[t, columns]
-            sample(self._logits, n_actions, uniforms[t], actions, r.log_probs[t, columns])
+            kernels.sample(self._logits, n_actions, uniforms[t], actions, r.log_probs[t, columns])
             clock, before = time.perf_counter(), clock
             policy += clock - before
             obs, reward, terminated, truncated, _ = self.envs.step(self.policy.actions[actions])
-            self.obs = _flat(obs)
+            self.obs = obs.reshape(len(obs), -1)
             r.rewards[t, columns] = reward * reward_scale
             r.ended[t, columns] = np.where(terminated, TERMINATED, np.where(truncated, TRUNCATED, RUNNING))
             r.dead[t, columns] = self.dead
@@ -136,7 +112,7 @@ class Lane:
 
     def _forward(self, values: np.ndarray) -> None:
         """Logits and values of the present observations."""
-        forward(self.obs, self.policy.flat.numpy(), *self._shape, self._layers, self._logits, values[:, None])
+        kernels.forward(self.obs, self.policy.flat.numpy(), *self._shape, self._layers, self._logits, values[:, None])
 
 
 class PPO:
@@ -144,14 +120,9 @@ class PPO:
 
     Args:
         envs: one or more vector environments with discrete actions and next_step autoreset; each is a lane.
-        config: settings.
         seed: of everything: weights, environments, actions, order of rows.
         actions: the environment's actions to choose from; default all.
         horizon_is_end: see `PPOConfig.time_limit`.
-
-    Attributes:
-        policy: the agent.
-        iteration, episodes, steps: done so far.
     """
 
     def __init__(
@@ -167,11 +138,13 @@ class PPO:
         self.config = config
         self.horizon_is_end = config.time_limit == "terminal" if horizon_is_end is None else horizon_is_end
         n_inputs = math.prod(envs[0].single_observation_space.shape or ())
-        chosen = tuple(range(_n_actions(envs[0])) if actions is None else actions)
+        chosen = tuple(range(gymnasium.spaces.flatdim(envs[0].single_action_space)) if actions is None else actions)
         architecture = Architecture(n_inputs, chosen, config.hidden, config.activation, config.shared)
         self.policy = Policy.create(architecture, seed)
         self._adam = torch.optim.Adam([self.policy.flat], lr=config.learning_rate, eps=1e-5, fused=True)
-        self._start_adam()
+        zeros = torch.zeros_like(self.policy.flat)
+        start = {"step": torch.zeros(()), "exp_avg": zeros.clone(), "exp_avg_sq": zeros.clone()}
+        self._adam.state[self.policy.flat] = start
         ends = np.cumsum([one.num_envs for one in envs])
         self.rollout = Rollout(config.update_steps, int(ends[-1]), n_inputs, envs[0].single_observation_space.dtype)
         columns = [slice(int(end) - one.num_envs, int(end)) for one, end in zip(envs, ends, strict=True)]
@@ -194,10 +167,14 @@ class PPO:
 
     def collect(self) -> Iteration:
         """Play `update_steps` steps in every environment by the policy as it is."""
-        result = self._play()
-        self.episodes += len(result.returns)
+        done = self._in_parallel([partial(lane.collect, self.config.reward_scale) for lane in self.lanes])
+        returns = np.array([x for one in done for x in one[0]])
+        lengths = np.array([x for one in done for x in one[1]], np.int64)
+        at_once = 1 if self._pool is None else len(done)
+        seconds = {"world": sum(one[2] for one in done) / at_once, "policy": sum(one[3] for one in done) / at_once}
+        self.episodes += len(returns)
         self.steps += int((~self.rollout.dead).sum())
-        return result
+        return Iteration(returns, lengths, seconds=seconds)
 
     def improve(self, result: Iteration, progress: float) -> None:
         """Learn from what was collected; adds to its `stats` and `seconds`."""
@@ -215,21 +192,11 @@ class PPO:
                          "entropy_weight": entropy_weight}  # fmt: skip
         self.iteration += 1
 
-    def _play(self) -> Iteration:
-        scale = self.config.reward_scale
-        done = self._in_parallel([partial(lane.collect, scale) for lane in self.lanes])
-        returns = np.array([x for one in done for x in one[0]])
-        lengths = np.array([x for one in done for x in one[1]], np.int64)
-        at_once = 1 if self._pool is None else len(done)
-        seconds = {"world": sum(one[2] for one in done) / at_once, "policy": sum(one[3] for one in done) / at_once}
-        return Iteration(returns, lengths, seconds=seconds)
-
     def _estimate(self, gamma: float) -> float:
         """Advantages and returns; how much of the returns' variance the values explained."""
         r, c = self.rollout, self.config
-        estimate_advantages(
-            r.rewards, r.values, r.ended, np.float32(gamma), np.float32(c.gae_lambda), self.horizon_is_end, r.advantages
-        )
+        discounts = np.float32(gamma), np.float32(c.gae_lambda)
+        kernels.estimate_advantages(r.rewards, r.values, r.ended, *discounts, self.horizon_is_end, r.advantages)
         np.add(r.advantages, r.values[:-1], out=r.returns)
         alive = ~r.dead
         advantages = r.advantages[alive]
@@ -246,22 +213,18 @@ class PPO:
         coefficients = tuple(np.float32(x) for x in (c.clip, c.value_clip, c.value_weight, entropy_weight))
         for group in self._adam.param_groups:
             group["lr"] = learning_rate
-        totals, norms, seen, stop = np.zeros(len(STATS)), 0.0, 0, False
-        updates = 0
-        for _ in range(c.epochs):
-            for minibatch in np.array_split(self._order.permutation(rows), n_minibatches):
-                parts = np.array_split(minibatch, c.shards)
-                scale = np.float32(1 / len(minibatch))
-                calls = [partial(self._gradient, k, part, scale, coefficients) for k, part in enumerate(parts)]
-                stats = np.sum(self._in_parallel(calls), axis=0)
-                norms += self._step()
-                updates += 1
-                totals += stats
-                seen += len(minibatch)
-                stop = c.target_kl > 0 and stats[STATS.index("kl")] / len(minibatch) > 1.5 * c.target_kl
-                if stop:
-                    break
-            if stop:
+        totals, norms, seen, updates = np.zeros(len(STATS)), 0.0, 0, 0
+        epochs = (np.array_split(self._order.permutation(rows), n_minibatches) for _ in range(c.epochs))
+        for minibatch in itertools.chain.from_iterable(epochs):  # an epoch is shuffled when the one before is over
+            scale = np.float32(1 / len(minibatch))
+            parts = np.array_split(minibatch, c.shards)
+            calls = [partial(self._gradient, k, part, scale, coefficients) for k, part in enumerate(parts)]
+            stats = np.sum(self._in_parallel(calls), axis=0)
+            norms += self._step()
+            updates += 1
+            totals += stats
+            seen += len(minibatch)
+            if c.target_kl > 0 and stats[STATS.index("kl")] / len(minibatch) > 1.5 * c.target_kl:
                 break
         return {name: float(x) / seen for name, x in zip(STATS, totals, strict=True)} | {"grad_norm": norms / updates}
 
@@ -275,7 +238,7 @@ class PPO:
         data = tuple(column.reshape(-1) for column in columns)
         stats = np.zeros(len(STATS))
         n_actions = len(self.policy.actions)
-        loss_head(logits.numpy(), values.numpy(), n_actions, rows, data, scale, coefficients, stats)
+        kernels.loss_head(logits.numpy(), values.numpy(), n_actions, rows, data, scale, coefficients, stats)
         work.backward(b)
         return stats
 
@@ -299,19 +262,12 @@ class PPO:
         return [first, *(future.result() for future in waiting)]
 
     def close(self) -> None:
-        """End threads and environments."""
         if self._pool is not None:
             self._pool.shutdown()
         for lane in self.lanes:
             lane.envs.close()
 
     # --------------------------------------------------------------------------------------------- state, for resume
-    def _start_adam(self) -> None:
-        zeros = torch.zeros_like(self.policy.flat)
-        self._adam.state[self.policy.flat] = {
-            "step": torch.zeros(()), "exp_avg": zeros.clone(), "exp_avg_sq": zeros.clone(),
-        }  # fmt: skip
-
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Everything that continues: arrays by name, and the rest as JSON. `restore` takes both back, bit for bit."""
         adam = self._adam.state[self.policy.flat]
@@ -360,16 +316,5 @@ def _check_envs(envs: Sequence[AnyVectorEnv]) -> None:
             raise ValueError("make the vector environment with autoreset_mode next_step")
 
 
-def _n_actions(envs: AnyVectorEnv) -> int:
-    assert isinstance(envs.single_action_space, gymnasium.spaces.Discrete)
-    return int(envs.single_action_space.n)
-
-
-def _flat(obs: np.ndarray) -> np.ndarray:
-    """(n, inputs), of memory that may be written to."""
-    return obs.reshape(len(obs), -1)
-
-
 def _between(first: float, last: float, progress: float) -> float:
-    """A schedule's value, which changes linearly from the first to the last."""
     return first + progress * (last - first)

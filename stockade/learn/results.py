@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm import tqdm
 
+from stockade.files import json_ready
 from stockade.learn.leaderboard import CELLS, PUBLISHED
 from stockade.text import Table, fixed, interval, plural
 
@@ -32,26 +33,13 @@ def progress_bar(progress: bool, **options: Any) -> tqdm[Any]:
     return tqdm(disable=not (progress and (sys.stderr.isatty() or in_notebook())), **options)
 
 
-def json_ready(value: Any) -> Any:
-    """As JSON can hold it: paths become text, arrays lists, NaN and infinities None."""
-    if isinstance(value, dict):
-        return {key: json_ready(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | np.ndarray):
-        return [json_ready(item) for item in (value.tolist() if isinstance(value, np.ndarray) else value)]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return str(value) if isinstance(value, Path) else value
-
-
 class Shown:
     """Shows its `tables()`: as text by `print`, as HTML in a notebook."""
 
     def tables(self) -> list[Table]:
-        """All there is to see."""
         raise NotImplementedError
 
     def __str__(self) -> str:
-        """Plain text, at most 100 columns wide."""
         return "\n\n".join(map(str, self.tables()))
 
     def _repr_html_(self) -> str:
@@ -61,29 +49,28 @@ class Shown:
 # ------------------------------------------------------------------------------------------------------- evaluation
 @dataclass(frozen=True)
 class CellResult:
-    """Returns against one attacker over one horizon.
-
-    Attributes:
-        mean: of the returns. interval: half width of its 95% interval, NaN for a single episode.
-        median, q05: heavy tails show there.
-    """
+    """Returns against one attacker over one horizon."""
 
     red: str
     horizon: int
     episodes: int
     mean: float
-    interval: float
+    interval: float  #: half width of the mean's 95% interval, NaN for a single episode
     median: float
-    q05: float
+    q05: float  #: heavy tails show here
     returns: tuple[float, ...]
 
     @classmethod
     def of(cls, red: str, horizon: int, returns: np.ndarray) -> CellResult:
-        """Summarise returns (episodes,)."""
-        n = len(returns)
-        half_width = 1.96 * float(returns.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
-        figures = float(returns.mean()), half_width, float(np.median(returns)), float(np.quantile(returns, 0.05))
-        return cls(red, horizon, n, *figures, tuple(np.round(returns, 1).tolist()))
+        figures = *mean_interval(returns), float(np.median(returns)), float(np.quantile(returns, 0.05))
+        return cls(red, horizon, len(returns), *figures, tuple(np.round(returns, 1).tolist()))
+
+
+def mean_interval(sample: np.ndarray) -> tuple[float, float]:
+    """Mean, and half width of its 95% interval; NaN where there is too little to say."""
+    n = len(sample)
+    half_width = 1.96 * float(sample.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
+    return float(sample.mean()) if n else math.nan, half_width
 
 
 def total_interval(cells: Sequence[CellResult]) -> float:
@@ -101,18 +88,13 @@ class Section:
 
 @dataclass(frozen=True, repr=False)
 class EvaluateResult(Shown):
-    """The challenge's protocol, played by one policy.
-
-    Attributes:
-        policy: its name. style: `greedy`, `sampled`, or `its own choices`.
-        config: settings. cells: nine, in the order of CELLS. sections: what else was measured.
-    """
+    """The challenge's protocol, played by one policy."""
 
     policy: str
-    style: str
+    style: str  #: `greedy`, `sampled`, or `its own choices`
     config: EvaluateConfig
-    cells: tuple[CellResult, ...]
-    sections: tuple[Section, ...] = ()
+    cells: tuple[CellResult, ...]  #: nine, in the order of CELLS
+    sections: tuple[Section, ...] = ()  #: what else was measured
 
     @property
     def total(self) -> float:
@@ -125,7 +107,6 @@ class EvaluateResult(Shown):
         return total_interval(self.cells)
 
     def __repr__(self) -> str:
-        """The score in one line."""
         return (f"<EvaluateResult {self.policy}, rules {self.config.rules}, {self.style}: total "
                 f"{interval(self.total, self.interval)}>")  # fmt: skip
 
@@ -157,27 +138,19 @@ class EvaluateResult(Shown):
         }  # fmt: skip
         for section in self.sections:
             content |= section.content
-        ready: dict[str, Any] = json_ready(content)
-        return ready
+        return dict(json_ready(content))
 
 
 # --------------------------------------------------------------------------------------------------------- training
 @dataclass(frozen=True, repr=False)
 class TrainResult(Shown):
-    """A run, finished or interrupted.
-
-    Attributes:
-        folder: of the run. config: its settings.
-        metrics: the columns of metrics.csv by name, (iterations,) float64 each.
-        stopped: number of the signal that ended it before its time, or None.
-        saved: its final state is on disk.
-    """
+    """A run, finished or interrupted."""
 
     folder: Path
     config: TrainConfig
-    metrics: dict[str, np.ndarray]
-    stopped: int | None = None
-    saved: bool = True
+    metrics: dict[str, np.ndarray]  #: the columns of metrics.csv by name, (iterations,) float64 each
+    stopped: int | None = None  #: number of the signal that ended it before its time
+    saved: bool = True  #: its final state is on disk
 
     @property
     def interrupted(self) -> bool:
@@ -197,7 +170,6 @@ class TrainResult(Shown):
         return load(self.folder.resolve())
 
     def __repr__(self) -> str:
-        """Where it is and how far it came."""
         state = "interrupted" if self.interrupted else "finished"
         last = self.metrics["return_window"]
         score = f", return {fixed(float(last[-1]))}" if len(last) else ""
@@ -206,10 +178,13 @@ class TrainResult(Shown):
     def tables(self) -> list[Table]:
         """About ten moments of the training."""
         columns = "episodes", "seconds", "return_mean", "return_window", "entropy", "explained_variance", "validation"
-        shown = [name for name in columns if np.isfinite(self.metrics[name]).any() or name == "return_window"]
-        n = len(self.metrics["episodes"])
+        m, n = self.metrics, len(self.metrics["episodes"])
+        shown = [name for name in columns if np.isfinite(m[name]).any() or name == "return_window"]
         moments = sorted({round(k) for k in np.linspace(0, n - 1, min(n, 10))})
-        rows = [[_moment(name, float(self.metrics[name][k])) for name in shown] for k in moments]
+        rows = [
+            [f"{m[name][k]:,.0f}" if name in ("episodes", "seconds") else fixed(m[name][k]) for name in shown]
+            for k in moments
+        ]
         return [Table([name.replace("_", " ") for name in shown], rows, repr(self).strip("<>"))]
 
     def to_dict(self) -> dict[str, Any]:
@@ -218,9 +193,4 @@ class TrainResult(Shown):
             "folder": self.folder, "settings": self.config.to_json(), "episodes": self.episodes,
             "interrupted": self.interrupted, "saved": self.saved, "metrics": self.metrics,
         }  # fmt: skip
-        ready: dict[str, Any] = json_ready(content)
-        return ready
-
-
-def _moment(name: str, value: float) -> str:
-    return f"{value:,.0f}" if name in ("episodes", "seconds") else fixed(value)
+        return dict(json_ready(content))

@@ -1,83 +1,32 @@
 """`stockade runs`: what was trained or searched, how far it came, how good it is; and what differs between runs.
+`stockade export`: the policy of a run as two small files that `stockade.load` takes anywhere.
 
 runs/NAME/ config.json, metrics.csv or summary.json, lock, failure.txt -> a summary of each -> tables
 """
-
-from __future__ import annotations
 
 import json as jsonlib
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import tyro
 
 from stockade.errors import InputError, did_you_mean
-from stockade.files import JsonFile, json_output
+from stockade.files import JsonFile, check_writable, json_output
 from stockade.learn.config import RENAMED
-from stockade.learn.files import check_runs, is_running
+from stockade.learn.files import check_runs, find_run, is_running
 from stockade.learn.metrics import WINDOW, read_metrics
-from stockade.text import Table, fixed, interval, sparkline
+from stockade.learn.results import mean_interval
+from stockade.text import Table, fixed, interval, plural, sparkline
 
 #: Settings of which the returns of two runs depend directly: they do not compare if one differs.
 WORLD = ("red", "horizon", "horizons", "rules", "reward")
-Status = Literal["running", "finished", "interrupted", "failed"]
 #: Episode counts at which curves are shown.
 POINTS = 8
-
-
-@dataclass(frozen=True)
-class Summary:
-    """A training run or a search.
-
-    Attributes:
-        status: `interrupted` ones continue with --resume; `failed` ones ended with an error, which is `failure`.
-    """
-
-    name: str
-    status: Status
-    failure: str | None
-    red: str
-    rules: str
-    obs: str
-    seed: int
-    total_episodes: int
-    episodes: int
-
-    @property
-    def progress(self) -> str:
-        """Episodes played, and of how many if it is not finished."""
-        return f"{self.episodes:,}" + ("" if self.status == "finished" else f" of {self.total_episodes:,}")
-
-
-@dataclass(frozen=True)
-class RunSummary(Summary):
-    """A training run.
-
-    Attributes:
-        last: mean return of its last 1000 episodes; NaN before the first. best: the highest such mean at any time.
-    """
-
-    last: float
-    best: float
-    seconds: float
-
-
-@dataclass(frozen=True)
-class SearchSummary(Summary):
-    """A search for the best repair order.
-
-    Attributes:
-        orders: tried. best: the best of them, or several that are equal; None if none is yet. value: of it.
-    """
-
-    orders: int
-    best: str | None
-    value: float
 
 
 # -------------------------------------------------------------------------------------------------------------- reading
@@ -89,70 +38,95 @@ def read_settings(folder: Path) -> dict[str, Any]:
     return flat
 
 
-def read_summary(folder: Path) -> RunSummary | SearchSummary:
-    """Of a run's or search's folder.
+def read_summary(folder: Path) -> dict[str, Any]:
+    """A run or a search as `--json` writes it; InputError if a file in its folder is damaged.
 
-    Raises:
-        InputError: a file in it is damaged.
+    Its status is `running`, `finished`, `interrupted` (--resume continues it) or `failed`, with the error as `failure`.
     """
     try:
         settings = read_settings(folder)
         facts = {name: settings[name] for name in ("red", "rules", "obs", "seed", "total_episodes")}
         if settings.get("command") == "search":
-            return _read_search(folder, facts)
-        rows = read_metrics(folder / "metrics.csv")
-        means = [row["return_window"] for row in rows if row["episodes"] >= WINDOW]
-        last = rows[-1] if rows else {"episodes": 0.0, "return_window": math.nan, "seconds": 0.0}
-        status, failure = _status(folder, last["episodes"] >= facts["total_episodes"])
-        return RunSummary(
-            folder.name, status, failure, **facts, episodes=int(last["episodes"]), last=last["return_window"],
-            best=max((m for m in means if not math.isnan(m)), default=math.nan), seconds=last["seconds"],
-        )  # fmt: skip
+            is_done, own = _read_search(folder)
+            facts["total_episodes"] = facts["total_episodes"] or own["episodes"]
+        else:
+            own = _read_run(folder)
+            is_done = own["episodes"] >= facts["total_episodes"]
+        status, failure = "finished" if is_done else "interrupted", None
+        if is_running(folder):
+            status = "running"
+        elif (folder / "failure.txt").exists():
+            status, failure = "failed", (folder / "failure.txt").read_text().strip()
+        return {"name": folder.name, "status": status, "failure": failure, **facts, **own}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{folder}: damaged, {type(error).__name__}: {error}") from error
 
 
-def _read_search(folder: Path, facts: dict[str, Any]) -> SearchSummary:
+def _read_run(folder: Path) -> dict[str, Any]:
+    """`last`: mean return of its last 1000 episodes, NaN before the first. `best`: the highest such mean ever."""
+    rows = read_metrics(folder / "metrics.csv")
+    means = [row["return_window"] for row in rows if row["episodes"] >= WINDOW and not math.isnan(row["return_window"])]
+    last = rows[-1] if rows else {"episodes": 0.0, "return_window": math.nan, "seconds": 0.0}
+    best = max(means, default=math.nan)
+    return {"episodes": int(last["episodes"]), "last": last["return_window"], "best": best, "seconds": last["seconds"]}
+
+
+def _read_search(folder: Path) -> tuple[bool, dict[str, Any]]:
+    """Whether it is done; `best`: the best order, or several that are equal, None if none is yet. `value`: of it."""
     path = folder / "summary.json"
     summary: dict[str, Any] = jsonlib.loads(path.read_text()) if path.exists() else {"best": None}
-    best: Any = summary["best"]
-    order, value = None, math.nan
+    best, value = summary["best"], math.nan
     if isinstance(best, list):
         values = {entry["order"]: entry["value"] for entry in summary["classes"]}
-        order, value = ", ".join(best), max((values[name] for name in best if name in values), default=math.nan)
+        best, value = ", ".join(best), max((values[name] for name in best if name in values), default=math.nan)
         done, number = sum(entry["episodes"] for entry in summary["classes"]), len(values)
     else:  # version 0.1.0, or nothing is finished yet
         if best is not None:
-            order, value = best["name"] or best["order"], best["mean"]
+            best, value = best["name"] or best["order"], best["mean"]
         done, number = summary.get("budget", {}).get("used", 0), len(summary.get("workflows", []))
-    status, failure = _status(folder, bool(summary.get("ended")))
-    facts["total_episodes"] = facts["total_episodes"] or done
-    return SearchSummary(folder.name, status, failure, **facts, episodes=done, orders=number, best=order, value=value)
+    return bool(summary.get("ended")), {"episodes": done, "orders": number, "best": best, "value": value}
 
 
-def _status(folder: Path, done: bool) -> tuple[Status, str | None]:
-    if is_running(folder):
-        return "running", None
-    path = folder / "failure.txt"
-    if path.exists():
-        return "failed", path.read_text().strip()
-    return "finished" if done else "interrupted", None
+# ------------------------------------------------------------------------------------------------------------- commands
+@dataclass(frozen=True)
+class ExportConfig:
+    """Write a run's policy to files of its own: weights, and a card that says how it was trained."""
+
+    run_name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]  # A run's name or folder.
+    to: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
+    """Writes FILE.json and its file of weights; `stockade evaluate FILE.json` plays it."""
+    last: bool = False  # Take the last checkpoint instead of the best.
+    runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs")  # Folder of all runs.
+
+    def run(self) -> int:
+        from stockade.learn.checkpoint import Checkpoint, CheckpointFolder, save
+
+        to = self.to.with_suffix("") if self.to.suffix == ".json" else self.to
+        check_writable(to.with_name(f"{to.name}.json"), "FILE")
+        folder = find_run(self.run_name, self.runs)
+        checkpoints = CheckpointFolder(folder / "checkpoints")
+        saved = checkpoints.load_last() if self.last else checkpoints.load_best()
+        rest = saved.rest
+        trained = {"settings": jsonlib.loads((folder / "config.json").read_text())}
+        trained |= {name: rest[name] for name in ("episodes", "steps", "seconds")}
+        card = {name: rest[name] for name in ("obs", "architecture")} | {"trained": trained, "score": rest["best"]}
+        card["context_rules"] = rest.get("context_rules", rest.get("told_rules", False))
+        weights = {name: array for name, array in saved.arrays.items() if name.startswith("policy.")}
+        save(to, Checkpoint(weights, card))
+        print(f"{to}.json: the policy of {folder} after {plural(rest['episodes'], 'episode')}")
+        return 0
 
 
-# -------------------------------------------------------------------------------------------------------------- command
 @dataclass(frozen=True)
 class RunsConfig:
     """List runs and searches, best first. With two or more names, compare them."""
 
     names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="NAMES", help_behavior_hint="")] = ()
     """Only runs whose name is, or else contains, one of these."""
-    runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs")
-    """Folder of all runs."""
-    json: JsonFile = None
-    """Write the list to this file too; - is standard output."""
+    runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs")  # Folder of all runs.
+    json: JsonFile = None  # Write the list to this file too; - is standard output.
 
     def run(self) -> int:
-        """Print one line per run; exit code 1 if there is none."""
         check_runs(self.runs)
         with json_output(self.json) as write:
             summaries = []
@@ -161,17 +135,17 @@ class RunsConfig:
                     summaries.append(read_summary(folder))
                 except InputError as error:
                     print(f"skipped {error}", file=sys.stderr)
-            trained = [s for s in summaries if isinstance(s, RunSummary)]
-            searched = [s for s in summaries if isinstance(s, SearchSummary)]
-            trained.sort(key=lambda r: -r.last if not math.isnan(r.last) else math.inf)
-            searched.sort(key=lambda s: -s.value if not math.isnan(s.value) else math.inf)
-            write([asdict(summary) for summary in (*trained, *searched)])
+            trained = sorted((s for s in summaries if "last" in s), key=lambda s: np.nan_to_num(-s["last"], nan=np.inf))
+            searched = sorted(
+                (s for s in summaries if "value" in s), key=lambda s: np.nan_to_num(-s["value"], nan=np.inf)
+            )
+            write([*trained, *searched])
             if not summaries:
                 print(f"there are no runs in {self.runs}")
                 return 1
             print("\n\n".join(_tables(trained, searched)))
             if len(self.names) > 1 and len(summaries) > 1:
-                print("\n" + compare([self.runs / s.name for s in summaries]))
+                print("\n" + compare([self.runs / s["name"] for s in summaries]))
         return 0
 
     def _folders(self) -> list[Path]:
@@ -190,20 +164,23 @@ class RunsConfig:
         return list(found)
 
 
-def _tables(trained: list[RunSummary], searched: list[SearchSummary]) -> list[str]:
-    parts = []
+def _row(s: dict[str, Any], *own: str) -> list[str]:
+    progress = f"{s['episodes']:,}" + ("" if s["status"] == "finished" else f" of {s['total_episodes']:,}")
+    return [*(str(s[name]) for name in ("name", "status", "red", "rules", "obs", "seed")), progress, *own]
+
+
+def _tables(trained: list[dict[str, Any]], searched: list[dict[str, Any]]) -> list[str]:
+    parts, head = [], ["status", "red", "rules", "obs", "seed", "episodes"]
     if trained:
-        head = ["run", "status", "red", "rules", "obs", "seed", "episodes", "last 1000", "best", "ep/s"]
-        rows = [[r.name, r.status, r.red, r.rules, r.obs, str(r.seed), r.progress, fixed(r.last), fixed(r.best),
-                 f"{r.episodes / r.seconds:.0f}" if r.seconds else ""] for r in trained]  # fmt: skip
-        parts.append(str(Table(head, rows)))
+        rates = (f"{s['episodes'] / s['seconds']:.0f}" if s["seconds"] else "" for s in trained)
+        rows = [_row(s, fixed(s["last"]), fixed(s["best"]), rate) for s, rate in zip(trained, rates, strict=True)]
+        parts.append(str(Table(["run", *head, "last 1000", "best", "ep/s"], rows)))
     if searched:
-        head = ["search", "status", "red", "rules", "obs", "seed", "episodes", "orders", "value", "best order"]
-        rows = [[s.name, s.status, s.red, s.rules, s.obs, str(s.seed), s.progress, str(s.orders), fixed(s.value),
-                 s.best or "none yet"] for s in searched]  # fmt: skip
-        parts.append(str(Table(head, rows)))
-    failures = [f"{s.name} failed: {s.failure}" for s in (*trained, *searched) if s.failure]
-    return [*parts, "\n".join(failures)] if failures else parts
+        rows = [_row(s, str(s["orders"]), fixed(s["value"]), s["best"] or "none yet") for s in searched]
+        parts.append(str(Table(["search", *head, "orders", "value", "best order"], rows)))
+    if failures := [f"{s['name']} failed: {s['failure']}" for s in (*trained, *searched) if s["failure"]]:
+        parts.append("\n".join(failures))
+    return parts
 
 
 # ----------------------------------------------------------------------------------------------------------- comparison
@@ -239,24 +216,15 @@ def _curve_table(curves: dict[str, list[dict[str, float]]]) -> str:
 
 
 def _difference_table(folders: Sequence[Path], curves: dict[str, list[dict[str, float]]]) -> str:
-    samples = [_last_returns(folder) for folder in folders]
-    rows = []
-    for folder, sample in zip(folders, samples, strict=True):
-        own, minus = _mean(sample), ""
+    rows, first = [], mean_interval(_last_returns(folders[0]))
+    for folder in folders:
+        own, minus = mean_interval(_last_returns(folder)), ""
         if folder != folders[0]:
-            means, halves = zip(_mean(samples[0]), own, strict=True)
-            minus = interval(means[1] - means[0], math.hypot(*halves))
+            minus = interval(own[0] - first[0], math.hypot(first[1], own[1]))
         validations = [row["validation"] for row in curves[folder.name] if not math.isnan(row["validation"])]
         rows.append([folder.name, interval(*own), minus, fixed(validations[-1]) if validations else ""])
     table = Table(["run", f"last {WINDOW} episodes", f"minus {folders[0].name}", "validation"], rows, "At the end")
     return f"{table}\n± is a 95% interval over episodes; another seed of training can differ by more."
-
-
-def _mean(sample: np.ndarray) -> tuple[float, float]:
-    """Mean and half width of its 95% interval."""
-    if len(sample) < 2:
-        return math.nan, math.nan
-    return float(sample.mean()), 1.96 * float(sample.std(ddof=1)) / math.sqrt(len(sample))
 
 
 def _last_returns(folder: Path) -> np.ndarray:

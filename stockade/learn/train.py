@@ -4,20 +4,18 @@ runs/NAME/  config.json  metrics.csv  tensorboard/  checkpoints/checkpoint-NNN, 
 loop: learner.iterate -> metrics -> checkpoint when due, or when a signal asks to stop
 """
 
-from __future__ import annotations
-
+import contextlib
 import itertools
 import json
 import math
 import os
 import signal
-import sys
 import threading
 import time
 from collections import deque
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -25,13 +23,14 @@ import stockade
 from stockade.cage2.actions import ACTION_MASK, N_ACTIONS
 from stockade.cage2.history import MEMORY_SIZE
 from stockade.errors import InputError, SettingError
+from stockade.files import write_durably
 from stockade.learn.agents import Agent, one_torch_thread
 from stockade.learn.checkpoint import Checkpoint, CheckpointFolder
 from stockade.learn.config import TrainConfig
 from stockade.learn.evaluate import play
-from stockade.learn.files import find_run, new_run_folder, run_session, write_durably
-from stockade.learn.metrics import COLUMNS, WINDOW, Events, MetricsFile, episode_columns, read_columns
-from stockade.learn.mixture import Cell, make_mixture, read_cells, share_out
+from stockade.learn.files import find_run, new_run_folder, run_session
+from stockade.learn.metrics import COLUMNS, WINDOW, MetricsFile, episode_columns, read_columns
+from stockade.learn.mixture import Cell, cells_of, make_mixture
 from stockade.learn.policy import Policy
 from stockade.learn.ppo import PPO, AnyVectorEnv, Iteration
 from stockade.learn.results import TrainResult, in_notebook, progress_bar
@@ -50,28 +49,21 @@ class TrainingDiverged(InputError):
 
 
 class StopSignals:
-    """Ctrl-C and SIGTERM ask to stop at the next good moment; a second one ends the process at once.
-
-    In a notebook a second interrupt raises KeyboardInterrupt instead: the kernel must survive. Outside the main thread,
-    where Python allows no handlers, signals keep their meaning.
-
-    Attributes:
-        received: the signal's number, or None.
-    """
+    """Ctrl-C and SIGTERM ask to stop at the next good moment: `received` is then the signal's number. A second one ends
+    the process at once, but in a notebook, where the kernel must survive, it raises KeyboardInterrupt. Outside the main
+    thread, where Python allows no handlers, signals keep their meaning."""
 
     def __init__(self) -> None:
         self.received: int | None = None
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> StopSignals:
-        """Take the signals over."""
+    def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._receive)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Give them back."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -85,7 +77,6 @@ class StopSignals:
 
 
 def make_learner(config: TrainConfig) -> PPO:
-    """Environments and PPO of a run."""
     cells = cells_of(config)
     envs: list[AnyVectorEnv]
     if config.backend == "native":
@@ -95,24 +86,9 @@ def make_learner(config: TrainConfig) -> PPO:
     else:
         envs = [stockade.make_vec(config.n_envs, config.backend, **vars(cells[0].world))]
     actions = np.flatnonzero(ACTION_MASK).tolist() if config.action_mask else None
-    limit = config.ppo.time_limit
     sees_the_clock = config.obs == "memory"
-    return PPO(envs, config.ppo, config.seed, actions, limit == "terminal" or (limit == "auto" and sees_the_clock))
-
-
-def cells_of(config: TrainConfig) -> list[Cell]:
-    """The kinds of worlds that a run trains in, checked that its environments can be shared out among them."""
-    horizons = config.horizons or str(config.horizon)
-    cells = read_cells(config.red, horizons, config.rules, config.obs, has_rules_context(config), config.reward)
-    if config.backend != "native" and len(cells) > 1:
-        raise InputError(f"several attackers, horizons or rule sets need --backend native, not {config.backend}")
-    share_out(cells, config.n_envs // min(config.ppo.shards, config.n_envs))
-    return cells
-
-
-def has_rules_context(config: TrainConfig) -> bool:
-    """Whether the agent's context says which rules it plays by."""
-    return config.rules == "both" and config.tell_rules
+    horizon_is_end = config.ppo.time_limit == "terminal" or (config.ppo.time_limit == "auto" and sees_the_clock)
+    return PPO(envs, config.ppo, config.seed, actions, horizon_is_end)
 
 
 def check_memory(config: TrainConfig) -> None:
@@ -127,38 +103,17 @@ def check_memory(config: TrainConfig) -> None:
 
 
 def train(config: TrainConfig, *, progress: bool = True) -> TrainResult:
-    """Start a run or continue one, until its end or a signal.
-
-    Args:
-        config: settings; with `resume`, those of that run are used.
-        progress: show a bar on a terminal or in a notebook, elsewhere a line at each checkpoint.
-    """
+    """Start a run, or continue `config.resume` with its own settings, until its end or a signal."""
     if config.resume is None:
         check_memory(config)
         run = _new_run(config)
     else:
         run = find_run(config.resume, config.runs)
         config = read_config(run)
-    with run_session(run), one_torch_thread():
-        learner = make_learner(config)
-        try:
-            session = _Session(config, run, learner, progress)
-            stopped = session.play()
-        finally:
-            learner.close()
+    with run_session(run), one_torch_thread(), contextlib.closing(make_learner(config)) as learner:
+        session = _Session(config, run, learner, progress)
+        stopped = session.play()
     return TrainResult(run, config, read_columns(run / "metrics.csv"), stopped, session.is_saved)
-
-
-def command(config: TrainConfig) -> int:
-    """`stockade train`: the exit code is 128 + the number of the signal that ended it, 1 if its end is not on disk."""
-    result = train(config)
-    if result.stopped is not None:
-        print(f"stopped by {signal.Signals(result.stopped).name} after {plural(result.episodes, 'episode')}; continue "
-              f"with: stockade train --resume {result.folder}", file=sys.stderr)  # fmt: skip
-    if not result.saved:
-        print(f"{result.folder}: the final state could not be written; --resume continues from the last checkpoint",
-              file=sys.stderr)  # fmt: skip
-    return 128 + result.stopped if result.stopped is not None else 0 if result.saved else 1
 
 
 class _Session:
@@ -185,38 +140,39 @@ class _Session:
     def play(self) -> int | None:
         """Train; the signal that ended it, if one did."""
         learner, total = self.learner, self.config.total_episodes
-        metrics = MetricsFile(self.run / "metrics.csv", learner.iteration)
-        events = Events(self.run / "tensorboard" if self.config.tensorboard else None, learner.episodes)
+        events = self.run / "tensorboard" if self.config.tensorboard else None
+        metrics = MetricsFile(self.run / "metrics.csv", learner.iteration, events, learner.episodes)
         bar = progress_bar(
             self.progress, total=total, initial=min(learner.episodes, total), unit="ep", desc=self.run.name
         )
-        try:
-            with StopSignals() as stop:
-                while learner.episodes < total and stop.received is None:
-                    done = learner.episodes
-                    row = self._row(learner.iterate(min(1.0, done / total)))
-                    every = self.config.checkpoint_episodes
-                    due = learner.episodes // every > done // every or learner.episodes >= total
-                    if due and self.config.validation_episodes:
-                        row["validation"] = self._validate()
-                    metrics.write(row)
-                    events.write(row)
-                    bar.update(min(learner.episodes, total) - bar.n)
-                    bar.set_postfix_str(f"return {row['return_window']:.2f}, entropy {row['entropy']:.2f}", False)
-                    if due:
-                        self._save(row["validation"] if self.config.validation_episodes else self._recent())
-                        if bar.disable:  # no terminal: a line now and then
-                            rate = learner.episodes / self.seconds
-                            share = 100 * min(1.0, learner.episodes / total)
-                            self._say(f"{plural(learner.episodes, 'episode')} ({share:.0f}%), {rate:.0f} per second, "
-                                      f"return {row['return_window']:.2f}, entropy {row['entropy']:.2f}")  # fmt: skip
-                if not self.is_saved:
-                    self._save(LOWEST)  # never the best: a run that was not interrupted would not have judged it here
-        finally:
-            bar.close()
-            metrics.close()
-            events.close()
-        self._summary()
+        with contextlib.closing(metrics), bar, StopSignals() as stop:
+            while learner.episodes < total and stop.received is None:
+                done = learner.episodes
+                row = self._row(learner.iterate(min(1.0, done / total)))
+                every = self.config.checkpoint_episodes
+                due = learner.episodes // every > done // every or learner.episodes >= total
+                if due and self.config.validation_episodes:
+                    row["validation"] = validate(learner.policy, cells_of(self.config), self.config.validation_episodes)
+                    self._say(f"after {plural(learner.episodes, 'episode')}: validation {row['validation']:.2f}")
+                metrics.write(row)
+                bar.update(min(learner.episodes, total) - bar.n)
+                shown = f"return {row['return_window']:.2f}, entropy {row['entropy']:.2f}"
+                bar.set_postfix_str(shown, False)
+                if due:
+                    # before there are enough episodes to tell, it may not be the best
+                    recent = float(np.mean(self.window)) if len(self.window) == WINDOW else LOWEST
+                    self._save(row["validation"] if self.config.validation_episodes else recent)
+                    if bar.disable:  # no terminal: a line now and then
+                        rate, share = learner.episodes / self.seconds, min(1.0, learner.episodes / total)
+                        self._say(
+                            f"{plural(learner.episodes, 'episode')} ({share:.0%}), {rate:.0f} per second, {shown}"
+                        )
+            if not self.is_saved:
+                self._save(LOWEST)  # never the best: a run that was not interrupted would not have judged it here
+        if returns := list(self.window):
+            self._say(f"{self.run}: {plural(learner.episodes, 'episode')} in {duration(self.seconds)}; last "
+                      f"{len(returns)}: mean {np.mean(returns):.2f}, median {np.median(returns):.2f}, "
+                      f"5% quantile {np.quantile(returns, 0.05):.2f}")  # fmt: skip
         return stop.received
 
     def _say(self, line: str) -> None:
@@ -239,36 +195,17 @@ class _Session:
         }  # fmt: skip
         return {name: float(row[name]) for name in COLUMNS}
 
-    def _recent(self) -> float:
-        """How good the policy is by its last training episodes; before there are enough of them, it may not be best."""
-        return float(np.mean(self.window)) if len(self.window) == WINDOW else LOWEST
-
-    def _validate(self) -> float:
-        """How good it is on the validation seeds."""
-        score = validate(self.learner.policy, cells_of(self.config), self.config.validation_episodes)
-        self._say(f"after {plural(self.learner.episodes, 'episode')}: validation {score:.2f}")
-        return score
-
     def _save(self, score: float) -> None:
         """Write a checkpoint, as the best too if no earlier one scored as high."""
         arrays, rest = self.learner.state()
-        mean = float(np.mean(self.window)) if self.window else LOWEST
-        is_best = score > self.best
-        best = score if is_best else self.best
+        mean, best = float(np.mean(self.window)) if self.window else LOWEST, max(score, self.best)
         rest |= {
             "best": best, "return": mean, "seconds": self.seconds, "obs": self.config.obs,
-            "context_rules": has_rules_context(self.config), "reward_scale": self.config.ppo.reward_scale,
+            "context_rules": self.config.context_rules, "reward_scale": self.config.ppo.reward_scale,
         }  # fmt: skip
         checkpoint = Checkpoint({**arrays, "window": np.array(self.window)}, rest)
-        if self.checkpoints.save(self.learner.iteration, checkpoint, is_best):
+        if self.checkpoints.save(self.learner.iteration, checkpoint, score > self.best):
             self._saved, self.best = self.learner.iteration, best
-
-    def _summary(self) -> None:
-        if self.window:
-            returns = np.array(self.window)
-            self._say(f"{self.run}: {plural(self.learner.episodes, 'episode')} in {duration(self.seconds)}; last "
-                      f"{len(returns)}: mean {returns.mean():.2f}, median {np.median(returns):.2f}, "
-                      f"5% quantile {np.quantile(returns, 0.05):.2f}")  # fmt: skip
 
 
 def validate(policy: Policy, cells: list[Cell], episodes: int) -> float:
@@ -281,7 +218,6 @@ def validate(policy: Policy, cells: list[Cell], episodes: int) -> float:
     return score
 
 
-# ---------------------------------------------------------------------------------------------------------- run folders
 def _new_run(config: TrainConfig) -> Path:
     reds = dict.fromkeys(cell.world.red for cell in cells_of(config))  # checked, and the reference's names shortened
     run = new_run_folder(config.runs, config.name, f"{config.preset or '-'.join(reds)}-{config.obs}-seed{config.seed}")
@@ -291,7 +227,6 @@ def _new_run(config: TrainConfig) -> Path:
 
 
 def read_config(run: Path) -> TrainConfig:
-    """Settings of a run."""
     try:
         content = json.loads((run / "config.json").read_text())
         del content["stockade"]

@@ -18,7 +18,7 @@ from stockade.cage2.seeds import SeedLike, read_seeds
 from stockade.vector.base import StepResult
 from stockade.vector.infos import gather_infos
 from stockade.vector.outcome import Failure, Outcome
-from stockade.vector.spaces import tree_map
+from stockade.vector.spaces import rows_of
 from stockade.vector.workers import WorkerVectorEnv
 
 IDLE, SENT, READY = range(3)
@@ -29,10 +29,7 @@ class AsyncVectorEnv(WorkerVectorEnv):
     """Environments that are returned as they become ready.
 
     Either asynchronously: `async_reset()`, then `recv()` and `send(actions, env_id)` in turn; or with `reset()` and
-    `step()` as with every other backend.
-
-    Attributes:
-        batch_size: how many environments a `recv` returns.
+    `step()` as with every other backend. `batch_size` is how many environments a `recv` returns.
     """
 
     batch_size: int
@@ -62,8 +59,6 @@ class AsyncVectorEnv(WorkerVectorEnv):
         """Wait until so many are ready, reporting failures meanwhile."""
         raise NotImplementedError
 
-    # The interface
-
     def async_reset(self, *, seed: SeedLike = None, options: dict[str, Any] | None = None) -> None:
         """Begin new episodes; `recv` returns their first observations, with reward 0.
 
@@ -82,12 +77,7 @@ class AsyncVectorEnv(WorkerVectorEnv):
         self._send_resets(chosen, [each[i] for i in chosen], rest)
 
     def send(self, actions: Any, env_id: Sequence[int] | np.ndarray) -> None:
-        """Continue with the environments `env_id`.
-
-        Args:
-            actions: batch of actions, one for each of `env_id`.
-            env_id: environments that `recv` returned and that have not been sent since.
-        """
+        """Continue with the environments `env_id`, which `recv` returned: `actions` has one row for each of them."""
         self._require_open()
         ids = np.asarray(env_id)
         if ids.ndim != 1 or ids.dtype.kind not in "iu" or len(np.unique(ids)) != len(ids):
@@ -104,9 +94,7 @@ class AsyncVectorEnv(WorkerVectorEnv):
     def recv(self) -> StepResult:
         """The first `batch_size` environments that are ready (fewer, if fewer are in flight).
 
-        Returns:
-            Observations, rewards, terminations, truncations and infos with one row per environment, in the order of
-            `info["env_id"]`, int64 (batch_size,).
+        All five values have one row per environment, in the order of `info["env_id"]`, int64 (batch_size,).
         """
         self._require_open()
         size = min(self.batch_size, int(np.count_nonzero(self._status)))
@@ -121,16 +109,12 @@ class AsyncVectorEnv(WorkerVectorEnv):
         terminated, truncated = buffers.terminated[rows], buffers.truncated[rows]
         self._over[rows] = over = terminated | truncated
         if self.autoreset_mode is AutoresetMode.DISABLED and over.any():
-            self._needs_reset[rows] = over
-            self._steppable = False
+            self._mark_for_reset(rows[over])
         pending = self._pending_infos
         found = [(place, pending.pop(env_id)) for place, env_id in enumerate(ids) if env_id in pending]
         infos = gather_infos(found, size) if found else {}
         infos["env_id"] = rows
-        observations = tree_map(lambda array: array[rows], buffers.observations)
-        return observations, buffers.rewards[rows], terminated, truncated, infos
-
-    # Bookkeeping
+        return rows_of(buffers.observations, rows), buffers.rewards[rows], terminated, truncated, infos
 
     def _accept_replies(self, env_ids: Sequence[int], outcome: Outcome | None) -> None:
         """The replies of these environments are here: they are ready, or must be reset."""
@@ -143,8 +127,7 @@ class AsyncVectorEnv(WorkerVectorEnv):
         for env_id in env_ids:
             if env_id in failed:
                 self._status[env_id] = IDLE
-                self._needs_reset[env_id] = True
-                self._steppable = False
+                self._mark_for_reset(env_id)
             else:
                 self._status[env_id] = READY
                 self._ready.append(env_id)
@@ -179,7 +162,6 @@ class AsyncVectorEnv(WorkerVectorEnv):
             raise AlreadyPendingCallError(f"environments {busy[:_SHOWN]} are in flight: recv() them first", "send")
 
     def _forget_all(self) -> None:
-        """Everything begins again."""
         self._status[:] = IDLE
         self._ready.clear()
         self._pending_infos.clear()

@@ -1,12 +1,7 @@
 """The contract of all backends: Gymnasium's `VectorEnv`, true states, snapshots <-> a handful of hooks per backend.
 
-The way of an action, file by file, until the environment has it:
-    native          base.step -> spaces.ActionGate -> native.NativeSlice -> cage2/batch
-    serial          base.step -> spaces.ActionGate -> local/serial -> slice.EnvSlice
-    pipes, shared_memory, async
-                    base.step -> spaces.ActionGate -> local/env -> local/process | local/worker -> slice.EnvSlice
-    ray             base.step -> spaces.ActionGate -> ray/env -> ray/cluster | ray/actor -> host -> slice or native
-The observation comes back by the same files, as rows of `spaces.Buffers`.
+The way of an action: `step` -> `spaces.ActionGate` -> the backend's `_step_all` -> `EnvSlice` or `NativeSlice`, here or
+in workers (docs/architecture.md, file by file). Results come back by the same files, as rows of `spaces.Buffers`.
 """
 
 from __future__ import annotations
@@ -14,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, NoReturn, Self
 
 import numpy as np
@@ -38,16 +32,15 @@ _SHOWN = 8
 
 @dataclass(frozen=True)
 class VectorSnapshot:
-    """The state of all environments of a vector environment, or of one, to be given back to `restore`."""
+    """The state of all environments of a vector environment, or of one, to be given back to `restore`.
 
-    saved: tuple[Saved, ...]
-    truths: tuple[Any, ...]
-    over: tuple[bool, ...]
-    needs_reset: tuple[bool, ...]
+    An entry has what the slice saved, the true state (if an object), whether the episode is over, a reset needed.
+    """
+
+    entries: tuple[tuple[Saved, Any, bool, bool], ...]
 
     def __len__(self) -> int:
-        """Number of environments."""
-        return len(self.saved)
+        return len(self.entries)
 
 
 class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
@@ -55,16 +48,7 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
     Observations, rewards (float64), terminations and truncations (bool) have one row per environment; infos are
     dictionaries of arrays with `_key` masks; the three autoreset modes are Gymnasium's. `reset(seed=s)` gives
-    environment i the seed s + i.
-
-    Args:
-        description: of the environments.
-        n_envs: how many.
-        buffers: their arrays.
-        config: how they are run.
-
-    Attributes:
-        copy: whether observations are copies; without it they are the live arrays, overwritten by the next call.
+    environment i the seed s + i. Without `copy` observations are the live arrays, overwritten by the next call.
     """
 
     _may_terminate = True  # False where all episodes end by truncation, which saves a pass over the flags
@@ -94,44 +78,37 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
     # What a backend provides
 
+    _slice: Any  # of all environments, for backends in this process; the others override what uses it
+
     def _step_all(self) -> Outcome:
         """Step every environment with its row of the action arrays."""
-        raise NotImplementedError
+        return self._slice.step(self._buffers.actions)
 
     def _command(self, kind: str, parts: Sequence[Any] = (), common: Sequence[Any] = ()) -> Outcome:
-        """Call the method `kind` of all slices.
-
-        Args:
-            kind: name of the method, of `EnvSlice` and `NativeSlice`.
-            parts: its first arguments, which have one entry per environment.
-            common: its other arguments, the same for all.
-        """
-        raise NotImplementedError
+        """Call the method `kind` of all slices: `parts` have one entry per environment, `common` is for all."""
+        return getattr(self._slice, kind)(*parts, *common)
 
     def _shut_down(self, timeout: float) -> None:
-        """Close the environments."""
-        raise NotImplementedError
+        """Close the environments; workers get so many seconds for it."""
+        self._slice.close()
 
     # Gymnasium's interface
 
     def reset(self, *, seed: SeedLike = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin new episodes.
+        """Begin new episodes; gives observations of all environments, infos of those that were reset.
 
         Args:
             seed: s for the seeds s, s+1, ...; or one seed (or None) per environment; None continues their streams.
             options: for the environments; `options["reset_mask"]`, bool (n,), selects those to be reset.
-
-        Returns:
-            Observations of all environments, infos of those that were reset.
         """
         self._require_open()
         seeds = read_seeds(seed, self.num_envs)
         mask, options = self._split_mask(options)
         self._require_idle("reset")
         outcome = self._command("reset", (*seeds, mask), (options,))
-        failures = self._note_reset(mask, seeds, outcome)
-        if failures:
-            raise_failure(failures)
+        self._note_reset(mask, seeds, outcome)
+        if outcome.failures:
+            raise_failure(outcome.failures)
         return self._observations(), self._infos(outcome)
 
     def step(self, actions: Any) -> StepResult:
@@ -160,7 +137,6 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         return tuple(self._ask("call", (), (name, args, kwargs)).values)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """Read an attribute of every environment."""
         return self.call(name)
 
     def set_attr(self, name: str, values: list[Any] | tuple[Any, ...] | Any) -> None:
@@ -168,21 +144,13 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         if not isinstance(values, (list, tuple)):
             values = [values] * self.num_envs
         if len(values) != self.num_envs:
-            raise ValueError(
-                f"values must be a list or tuple with one value for each of {self.num_envs} environments, "
-                f"got {len(values)}"
-            )
+            raise ValueError(f"values must have one value for each of {self.num_envs} environments, got {len(values)}")
         self._ask("set_attr", (values,), (name,))
 
     def apply(self, function: Callable[[Any], Any], indices: Iterable[int] | None = None) -> list[Any]:
-        """Call `function(environment)` where the environments live, the others left alone.
+        """Call `function(environment)`, sent by cloudpickle, where the environments live.
 
-        Args:
-            function: sent to the workers by cloudpickle.
-            indices: of the environments, negative ones from the end; default all.
-
-        Returns:
-            Its values, in the order of `indices`.
+        Returns its values in the order of `indices` (negative ones from the end; default all).
         """
         places = range(self.num_envs)
         order = list(places) if indices is None else [places[index] for index in indices]
@@ -198,32 +166,20 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
     @property  # type: ignore[misc]
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
-        """The generators of the environments."""
         return self.get_attr("np_random")
 
     @property
     def np_random_seed(self) -> tuple[int | None, ...]:  # type: ignore[override]
-        """The seeds of the environments' generators."""
         return self.get_attr("np_random_seed")
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False, **kwargs: Any) -> None:
-        """Close the environments and end the workers.
-
-        Args:
-            timeout: seconds that workers get to close their environments before they are killed (default 2).
-            terminate: do not wait at all.
-            **kwargs: not used, as in Gymnasium.
-        """
+        """Close the environments and end the workers, which get `timeout` seconds (default 2), or none."""
         self._shut_down(0.0 if terminate else 2.0 if timeout is None else timeout)
 
     # Beyond Gymnasium
 
     def true_state(self) -> TrueStates:
-        """The true states of the environments, as fresh as `true_states=` of the constructor says.
-
-        With `true_states=None` they are fetched now, otherwise the last ones are returned; `.age` tells how many steps
-        old each is.
-        """
+        """The true states of the environments: fetched now, or as fresh as `true_states=` says; `.age` tells."""
         self._require_begun()
         if not self._description.has_true_state:
             raise UnsupportedFeatureError("these environments have no method true_state()")
@@ -244,14 +200,10 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         """
         self._require_begun()
         chosen = self._chosen(index)
+        values, truths = self._ask("snapshot", (chosen,)).values, self._truths
+        over, needs_reset = self._over.tolist(), self._needs_reset.tolist()
         rows = np.flatnonzero(chosen).tolist()
-        values = self._ask("snapshot", (chosen,)).values
-        return VectorSnapshot(
-            tuple(values[i] for i in rows),
-            tuple(self._truths.get(i) for i in rows),
-            tuple(self._over[rows].tolist()),
-            tuple(self._needs_reset[rows].tolist()),
-        )
+        return VectorSnapshot(tuple((values[i], truths.get(i), over[i], needs_reset[i]) for i in rows))
 
     def restore(self, snapshot: Any, index: int | None = None, seed: int | None = None) -> Any:
         """Bring all environments back to a snapshot, or one of them, if they have a method `restore(state)`.
@@ -264,48 +216,39 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
                 `restore()` returns the observation.
             index: the environment; default all.
             seed: environment i continues with new chance from seed + i, if its `restore` takes `seed`.
-
-        Returns:
-            Observations of all environments.
         """
         self._require_open()
         self._require_idle("restore")
         if index is not None:
             self._require_begun()
         if not isinstance(snapshot, VectorSnapshot):
-            snapshot = VectorSnapshot((Saved(snapshot, 0, RUNNING, None, None),), (None,), (False,), (False,))
+            snapshot = VectorSnapshot(((Saved(snapshot, 0, RUNNING, None, None), None, False, False),))
         chosen = self._chosen(index)
         rows = np.flatnonzero(chosen).tolist()
         if len(snapshot) not in (1, len(rows)):
             raise ValueError(f"this is a snapshot of {len(snapshot)} environments, which do not fit into {len(rows)}")
-        place_of = dict(zip(rows, range(len(rows)) if len(snapshot) > 1 else [0] * len(rows), strict=True))
-        entries = [snapshot.saved[place_of[i]] if i in place_of else None for i in range(self.num_envs)]
+        wanted = dict(zip(rows, snapshot.entries * (len(rows) // len(snapshot)), strict=True))
+        entries = [wanted[i][0] if i in wanted else None for i in range(self.num_envs)]
         seeds = read_seeds(seed, self.num_envs).each()
         saved = self._command("snapshot", (chosen & ~self._needs_reset,))  # to be undone if one of them refuses
         outcome = self._command("restore", (entries, seeds))
         if outcome.failures:
             self._command("restore", (saved.values, [None] * self.num_envs))
             raise_failure(outcome.failures)
-        for i, place in place_of.items():
-            self._over[i], self._needs_reset[i] = snapshot.over[place], snapshot.needs_reset[place]
-            self._truths[i] = snapshot.truths[place]
+        for i, (_, truth, over, needs_reset) in wanted.items():
+            self._truths[i], self._over[i], self._needs_reset[i] = truth, over, needs_reset
         self._steppable = not self._needs_reset.any()
         self._never_reset = False
         self._truths.update(outcome.truths)
         return self._observations()
 
     def __enter__(self) -> Self:
-        """For `with`."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close; without waiting if an exception is on its way."""
-        self.close(terminate=kind is not None)
+    def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
+        self.close(terminate=kind is not None)  # without waiting if an exception is on its way
 
     def __del__(self) -> None:
-        """Leave no process behind."""
         if not self.__dict__.get("closed", True) and not sys.is_finalizing():
             self.close(terminate=True)
 
@@ -317,8 +260,7 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         return self._observations(), buffers.rewards.copy(), buffers.terminated.copy(), buffers.truncated.copy()
 
     def _observations(self) -> Tree:
-        observations = self._buffers.observations
-        return copied(observations) if self.copy else observations
+        return copied(self._buffers.observations) if self.copy else self._buffers.observations
 
     def _infos(self, outcome: Outcome) -> dict[str, Any]:
         return gather_infos(outcome.infos, self.num_envs) if outcome.infos else outcome.gathered or {}
@@ -334,25 +276,21 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             raise_failure(outcome.failures)
         return outcome
 
-    def _note_reset(self, mask: np.ndarray, seeds: Seeds, outcome: Outcome) -> list[Failure]:
-        """Bookkeeping after a reset; returns the failures."""
+    def _note_reset(self, mask: np.ndarray, seeds: Seeds, outcome: Outcome) -> None:
         self._needs_reset[mask] = False
-        self._over[mask] = False
+        self._over = self._over & ~mask  # a new array: the user may have this one
         for failure in outcome.failures:
             self._needs_reset[failure.env_id] = True
         self._steppable = not self._needs_reset.any()
         self._never_reset = False
         self._truths.update(outcome.truths)
-        return outcome.failures
 
     def _fail(self, failures: list[Failure], results: StepResult | None) -> NoReturn:
-        failed = np.zeros(self.num_envs, np.bool_)
-        failed[[failure.env_id for failure in failures]] = True
-        self._mark_for_reset(failed)
+        self._mark_for_reset([failure.env_id for failure in failures])
         raise_failure(failures, results)
 
-    def _mark_for_reset(self, which: np.ndarray) -> None:
-        self._needs_reset |= which
+    def _mark_for_reset(self, which: Any) -> None:
+        self._needs_reset[which] = True
         self._steppable = False
 
     def _chosen(self, index: int | None) -> np.ndarray:
@@ -387,10 +325,9 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         if options is None or "reset_mask" not in options:
             return np.ones(self.num_envs, np.bool_), options
         mask = options["reset_mask"]
-        if not isinstance(mask, np.ndarray):
-            raise TypeError(f"options['reset_mask'] must be a NumPy array, not {type(mask).__name__}")
-        if mask.dtype != np.bool_:
-            raise TypeError(f"options['reset_mask'] must have dtype bool, not {mask.dtype}")
+        if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
+            found = getattr(mask, "dtype", type(mask).__name__)
+            raise TypeError(f"options['reset_mask'] must be a NumPy array of dtype bool, not {found}")
         if mask.shape != (self.num_envs,):
             raise ValueError(f"options['reset_mask'] must have shape ({self.num_envs},), not {mask.shape}")
         if not mask.any():

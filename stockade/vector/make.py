@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Literal, TypedDict, Unpack, overload
+from typing import Any, Literal, TypedDict, Unpack, get_args, overload
 
 from gymnasium.vector import AutoresetMode
 
@@ -28,20 +28,13 @@ LOCAL_BACKENDS: tuple[Backend, ...] = ("serial", "pipes", "shared_memory", "asyn
 _PROCESSES = ("pipes", "shared_memory", "async")
 _TAKEN_BY: dict[str, tuple[str, ...]] = {
     "threads": ("native",),
-    "true_states": BACKENDS[1:],
-    "check_finite": BACKENDS[1:],
-    "workers": (*_PROCESSES, "ray"),
-    "timeout": (*_PROCESSES, "ray"),
-    "restart": (*_PROCESSES, "ray"),
-    "start_method": _PROCESSES,
-    "daemon": _PROCESSES,
-    "preload": _PROCESSES,
+    **dict.fromkeys(("true_states", "check_finite"), BACKENDS[1:]),
+    **dict.fromkeys(("workers", "timeout", "restart"), (*_PROCESSES, "ray")),
+    **dict.fromkeys(("start_method", "daemon", "preload"), _PROCESSES),
     "batch_size": ("async", "ray"),
-    "address": ("ray",),
-    "start_timeout": ("ray",),
-    "actor_options": ("ray",),
+    **dict.fromkeys(("address", "start_timeout", "actor_options"), ("ray",)),
 }
-_START_METHODS = ("fork", "forkserver", "spawn")
+"""Options that only some backends can obey."""
 
 
 class BackendOptions(TypedDict, total=False):
@@ -121,8 +114,8 @@ def make_vector(backend: str, factory: Factory, n_envs: int, **options: Unpack[B
     count = None if workers is None else _count("workers", workers)
     if backend == "ray":
         return RayVectorEnv(factory, n_envs, RayConfig(count, **_given(options, RayConfig)), run)
-    if options.get("start_method", "fork") not in _START_METHODS:
-        raise ValueError(f"start_method={options['start_method']!r} must be one of {', '.join(_START_METHODS)}")
+    if options.get("start_method", "fork") not in get_args(StartMethod):
+        raise ValueError(f"start_method={options['start_method']!r} must be one of {', '.join(get_args(StartMethod))}")
     processes = min(n_envs, count or available_cores())
     pool = PoolConfig(processes, shared=backend != "pipes", **_given(options, PoolConfig))
     kinds = {"pipes": PipesVectorEnv, "shared_memory": SharedMemoryVectorEnv, "async": AsyncPoolVectorEnv}

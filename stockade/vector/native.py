@@ -9,13 +9,12 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from stockade.cage2 import kernel
-from stockade.cage2.batch import Batch
-from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights, WorldConfig
+from stockade.cage2.batch import Batch, Snapshot
+from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights
 from stockade.cage2.env import CAGE2Env
-from stockade.cage2.snapshot import Snapshot
 from stockade.cage2.truth import TrueState
 from stockade.vector.base import BaseVectorEnv
-from stockade.vector.native_slice import NativeSlice, refuse_options
+from stockade.vector.native_slice import NativeSlice
 from stockade.vector.outcome import Description, Outcome, RunConfig, autoreset_mode_of
 from stockade.vector.spaces import ActionGate, Buffers, Tree
 from stockade.vector.truth import TrueStates
@@ -61,32 +60,24 @@ class NativeVectorEnv(BaseVectorEnv):
         buffers = Buffers.allocate(description.layout, batch.n)
         config = RunConfig(mode, check_finite=False, true_states="every_step", copy=copy)
         self._slice = NativeSlice(world, batch, 0, buffers, config)
+        self._batch, self.config = batch, world.config
         self._truth: TrueStates | None = None
         super().__init__(description, batch.n, buffers, config)
         self._gate = _CompiledGate(description.layout.action_space)
-
-    @property
-    def config(self) -> WorldConfig:
-        """Red, horizon, rules and so on."""
-        return self._slice.batch.config
-
-    @property
-    def _batch(self) -> Batch:
-        return self._slice.batch
 
     def true_state(self) -> TrueStates:
         """What is really the case now: live views of the worlds' memory, nothing is copied."""
         self._require_begun()
         if self._truth is None:
-            worlds = self._slice.batch.worlds.view()
+            worlds = self._batch.worlds.view()
             worlds.flags.writeable = False
-            self._truth = TrueStates(worlds, self._buffers.age, self._slice.batch.truth, TrueState.of)
+            self._truth = TrueStates(worlds, self._buffers.age, self._batch.truth, TrueState.of)
         return self._truth
 
     def snapshot(self, index: int | None = None) -> Snapshot:
         """This moment of all worlds, or of one, chance included."""
         self._require_begun()
-        return self._slice.batch.snapshot(index)
+        return self._batch.snapshot(index)
 
     def restore(self, snapshot: Snapshot, index: int | None = None, seed: int | None = None) -> np.ndarray:
         """Put all worlds back, or one; returns what blue sees in all of them.
@@ -98,7 +89,7 @@ class NativeVectorEnv(BaseVectorEnv):
         if index is not None:
             self._require_begun()
         self._slice.put_back(snapshot, index, seed, self.copy)
-        self._over = self._slice.batch.worlds["over"] != 0
+        self._over = self._batch.worlds["over"] != 0
         stuck = self._over if self.autoreset_mode is not AutoresetMode.NEXT_STEP else np.zeros_like(self._over)
         self._needs_reset, self._steppable, self._never_reset = stuck, not stuck.any(), False
         return self._observations()
@@ -106,10 +97,9 @@ class NativeVectorEnv(BaseVectorEnv):
     def random_peek(self) -> np.ndarray:
         """(n,) uint32, the next 32 bits of each reference stream, not drawn; only under `chance="cyborg"`."""
         self._require_begun()
-        return self._slice.batch.peek()[0]
+        return self._batch.peek()[0]
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Live views are made anew."""
+    def __getstate__(self) -> dict[str, Any]:  # live views are made anew
         return {**self.__dict__, "_truth": None}
 
     def _step_all(self) -> Outcome:
@@ -120,8 +110,7 @@ class NativeVectorEnv(BaseVectorEnv):
     def _command(self, kind: str, parts: Sequence[Any] = (), common: Sequence[Any] = ()) -> Outcome:
         if self.copy and kind == "reset":
             self._slice.use_new_arrays()
-        outcome: Outcome = getattr(self._slice, kind)(*parts, *common)
-        return outcome
+        return super()._command(kind, parts, common)
 
     def _results(self) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
         buffers = self._buffers  # new ones in every step
@@ -132,11 +121,9 @@ class NativeVectorEnv(BaseVectorEnv):
 
     def _split_mask(self, options: dict[str, Any] | None) -> tuple[np.ndarray, dict[str, Any] | None]:
         mask, rest = super()._split_mask(options)
-        refuse_options(rest)
+        if rest:
+            raise ValueError(f"unknown options {sorted(rest)}; the built-in world takes none but 'reset_mask'")
         return mask, rest
-
-    def _shut_down(self, timeout: float) -> None:
-        self._slice.close()
 
 
 class _CompiledGate(ActionGate):

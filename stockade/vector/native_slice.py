@@ -6,23 +6,22 @@ It takes the same commands as `EnvSlice`, and is the one place where batches of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partialmethod
 from typing import Any
 
 import numpy as np
-from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode
 
 from stockade.cage2.actions import ACTION_MASK
-from stockade.cage2.batch import Batch
+from stockade.cage2.batch import Batch, Snapshot
 from stockade.cage2.env import CAGE2Env
-from stockade.cage2.info import worlds_info
 from stockade.cage2.seeds import Seeds, read_seeds
-from stockade.cage2.snapshot import Snapshot
-from stockade.vector.outcome import Description, Failure, Inheritance, Outcome, RunConfig, Saved
+from stockade.cage2.truth import worlds_info
+from stockade.vector.outcome import Inheritance, Outcome, RunConfig
 from stockade.vector.slice import LOST, RESET_OWED, RUNNING, EnvSlice
-from stockade.vector.spaces import Buffers, RowReader
+from stockade.vector.spaces import Buffers
 
 _NOTHING = Outcome()
 """Of most steps: making a new one would cost a tenth of a step of a few worlds."""
@@ -30,16 +29,11 @@ _NOTHING = Outcome()
 
 @dataclass(frozen=True)
 class NativeFactory:
-    """Makes the built-in world: one environment, as every factory does, or a whole slice of them.
-
-    Attributes:
-        options: of `CAGE2Env`.
-    """
+    """Makes the built-in world with options of `CAGE2Env`: one, as every factory does, or a whole slice of them."""
 
     options: dict[str, Any]
 
     def __call__(self) -> CAGE2Env:
-        """One environment."""
         return CAGE2Env(**self.options)
 
     def make_slice(
@@ -52,13 +46,7 @@ class NativeFactory:
 
 
 class NativeSlice:
-    """Some worlds, stepped by the kernel.
-
-    Args:
-        world: one of them, for what all have in common.
-        batch: the worlds.
-        first, buffers, config, inheritance: as of `EnvSlice`.
-    """
+    """The worlds of a batch, stepped by the kernel; `world` is one like them, the rest as of `EnvSlice`."""
 
     def __init__(
         self,
@@ -69,11 +57,7 @@ class NativeSlice:
         config: RunConfig,
         inheritance: Inheritance | None = None,
     ) -> None:
-        self.first = first
-        self.buffers = buffers
-        self.config = config
-        self.batch = batch
-        self.action_reader = RowReader(world.action_space)
+        self.first, self.buffers, self.config, self.batch = first, buffers, config, batch
         self._world = world
         self._next_step = config.autoreset_mode is AutoresetMode.NEXT_STEP
         self._same_step = config.autoreset_mode is AutoresetMode.SAME_STEP
@@ -86,7 +70,7 @@ class NativeSlice:
         self._bytes = None if direct else np.zeros((batch.n, batch.obs_size), np.uint8)
         self._has_stream = np.zeros(batch.n, np.bool_)  # of chance; a world without one needs a seed
         self._seeds = read_seeds(None, batch.n)  # of the last seeded resets
-        self._next_seeds: Seeds | None = None
+        self._next_seeds = read_seeds(None, batch.n)  # of worlds in the place of lost ones
         self._state = np.full(batch.n, RUNNING, np.int8)
         self._all_running = inheritance is None
         self._singles: EnvSlice | None = None
@@ -96,19 +80,16 @@ class NativeSlice:
             buffers.put_results(slice(None), inheritance.results)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the single environments, which are views."""
-        return {**self.__dict__, "_singles": None}
+        return {**self.__dict__, "_singles": None}  # which are views
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """True states are rows of the new memory."""
         self.__dict__.update(state)
         if self.config.true_states == "every_step":
-            self.buffers.truth = self.batch.worlds
+            self.buffers.truth = self.batch.worlds  # rows of the new memory
 
     # Stepping
 
     def step(self, actions: np.ndarray) -> Outcome:
-        """Advance every world by one action."""
         if not self._all_running:
             return self.step_some(np.arange(self.batch.n), actions)
         return self._play(None, actions)
@@ -122,7 +103,7 @@ class NativeSlice:
         due = self._state[rows] != RUNNING
         outcome = self._play(rows[~due], spread)
         if due.any():
-            self._settle(rows[due], outcome)
+            outcome.extend(self._one_by_one("step_some", rows[due].tolist(), spread[rows[due]]))
         return outcome
 
     def _play(self, rows: np.ndarray | None, actions: np.ndarray) -> Outcome:
@@ -148,6 +129,11 @@ class NativeSlice:
         if self._bytes is not None:
             where = slice(None) if rows is None else rows
             self.buffers.observations[where] = self._bytes[where]
+
+    @property
+    def _seen(self) -> np.ndarray:
+        """Where the kernel writes what blue sees."""
+        return self.buffers.observations if self._bytes is None else self._bytes
 
     def _mask(self, rows: np.ndarray | None) -> np.ndarray:
         mask = np.full(self.batch.n, rows is None, np.bool_)
@@ -177,34 +163,12 @@ class NativeSlice:
             "final_info": _only(infos, ended), "_final_info": ended.copy(),
         }  # fmt: skip
 
-    def _settle(self, rows: np.ndarray, outcome: Outcome) -> None:
-        """Instead of a step: the reset that is owed, or the end of an episode that was lost with an earlier worker."""
-        self.buffers.rewards[rows] = 0.0
-        if self._ages:
-            self.buffers.age[rows] += self.buffers.age[rows] >= 0
-        lost, owed = rows[self._state[rows] == LOST], rows[self._state[rows] != LOST]
-        infos: dict[int, dict[str, Any]] = {i: {"worker_restarted": True} for i in lost.tolist()}
-        self.buffers.truncated[lost] = True
-        begin = owed
-        if self._same_step:
-            begin = rows
-            for i, info in infos.items():
-                infos[i] = {"final_obs": self.buffers.observations[i].copy(), "final_info": dict(info), **info}
-        self._state[lost] = RESET_OWED
-        self._begin(self._mask(begin), read_seeds(None, self.batch.n))
-        if self._world.gives_mask:
-            for i in begin.tolist():
-                infos.setdefault(i, {})["action_mask"] = ACTION_MASK.copy()
-        outcome.infos += [(self.first + i, info) for i, info in sorted(infos.items())]
-
     # Resetting
 
     def reset(self, seeds: np.ndarray, given: np.ndarray, mask: np.ndarray, options: dict[str, Any] | None) -> Outcome:
         """Begin episodes in the worlds of the mask; `seeds` count where they were given."""
-        try:
-            refuse_options(options)
-        except ValueError as error:
-            return self._failure(error, mask, "reset")
+        if options:  # which they refuse
+            return self._one_by_one("reset", seeds, given, mask, options)
         mask = np.asarray(mask)
         self._begin(mask, Seeds(np.asarray(seeds, np.uint64), np.asarray(given)))
         self.buffers.rewards[mask] = 0.0
@@ -212,27 +176,25 @@ class NativeSlice:
         return Outcome(gathered=self._infos(np.zeros_like(mask), mask.copy()) if self._world.gives_mask else {})
 
     def reset_some(self, places: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> Outcome:
-        """Begin episodes in the worlds `places` of this slice."""
         each: list[int | None] = [None] * self.batch.n
         for place, seed in zip(places, seeds, strict=True):
             each[place] = seed
-        mask = self._mask(np.asarray(places, np.intp))
         try:
-            return self.reset(*read_seeds(each, self.batch.n), mask, options)
-        except (TypeError, ValueError) as error:
-            return self._failure(error, mask, "reset")
+            return self.reset(*read_seeds(each, self.batch.n), self._mask(np.asarray(places, np.intp)), options)
+        except (TypeError, ValueError):  # a seed that is none: they say which
+            return self._one_by_one("reset_some", places, seeds, options)
 
     def _begin(self, chosen: np.ndarray, seeds: Seeds) -> None:
         """New episodes; a world without a seed continues its stream, or gets one if it has none."""
-        if self._next_seeds is not None:  # of worlds in the place of lost ones
-            used = self._next_seeds.given & chosen & ~seeds.given
+        used = self._next_seeds.given & chosen & ~seeds.given
+        if used.any():
             seeds = Seeds(np.where(used, self._next_seeds.values, seeds.values), seeds.given | used)
-            self._next_seeds.given[chosen] = False
+        self._next_seeds.given[chosen] = False
         known = seeds.given & chosen
         self._seeds.values[known], self._seeds.given[known] = seeds.values[known], True
         if not self._has_stream[chosen].all():
             seeds = Seeds(seeds.or_fresh().values, seeds.given | ~self._has_stream)
-        self.batch.reset(self.buffers.observations if self._bytes is None else self._bytes, seeds, chosen)
+        self.batch.reset(self._seen, seeds, chosen)
         self._show(None if chosen.all() else np.flatnonzero(chosen))
         self._has_stream[chosen] = True
         self._state[chosen] = RUNNING
@@ -261,35 +223,41 @@ class NativeSlice:
         self.buffers.age[rows] = 0
 
     def refresh_truths(self) -> Outcome:
-        """Fetch the true state of every world now."""
         self._write_truth(np.arange(self.batch.n))
         return Outcome()
 
-    # Other calls: a single environment stands for each world, in the same memory
+    # What is rare
 
-    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
-        """Call a method, or read an attribute, of every environment."""
-        return self._environments().call(name, args, kwargs)
+    def _one_by_one(self, command: str, *arguments: Any) -> Outcome:
+        """A command for single environments that stand for the worlds, in the same memory.
 
-    def set_attr(self, values: Sequence[Any], name: str) -> Outcome:
-        """Set an attribute of every environment."""
-        return self._environments().set_attr(values, name)
-
-    def apply(self, chosen: Sequence[bool], function: Callable[[Any], Any]) -> Outcome:
-        """The function's value for each of the chosen environments, None for the others."""
-        return self._environments().apply(chosen, function)
-
-    def _environments(self) -> EnvSlice:
-        batch, seeds = self.batch, self._seeds.each()
+        They are told before what the kernel did, and asked afterwards what became of the worlds.
+        """
+        batch, worlds = self.batch, self.batch.worlds
         if self._singles is None:
-            worlds = [self._world.over_world(batch, i) for i in range(batch.n)]
-            buffers = Buffers.allocate(Description.of(worlds[0]).layout, batch.n)
-            self._singles = EnvSlice(worlds, self.first, buffers, RunConfig())
-        for i, world in enumerate(self._singles.environments):
-            world.unwrapped.follow(bool(self._has_stream[i]), seeds[i])  # type: ignore[attr-defined]
-        return self._singles
+            alone = [self._world.over_world(batch, i) for i in range(batch.n)]
+            self._singles = EnvSlice(alone, self.first, self.buffers, self.config)
+        singles: Any = self._singles
+        owed = (worlds["over"] != 0) & (self._state == RUNNING) & self._next_step  # the kernel knows by itself
+        singles.state = np.where(owed, RESET_OWED, self._state).tolist()
+        singles.began = (singles.clock - worlds["time"]).tolist()
+        singles.seeds, singles.next_seeds = self._seeds.each(), self._next_seeds.each()
+        for i, world in enumerate(singles.environments):
+            world.follow(bool(self._has_stream[i]), singles.seeds[i])
+        outcome: Outcome = getattr(singles, command)(*arguments)
+        self._has_stream[:] = [world._is_reset for world in singles.environments]
+        self._seeds = read_seeds(singles.seeds, batch.n)
+        self._next_seeds = read_seeds(singles.next_seeds, batch.n)
+        self._state[:] = singles.state
+        self._state[(self._state == RESET_OWED) & (worlds["over"] != 0) & self._next_step] = RUNNING
+        self._all_running = not self._state.any()
+        return outcome
 
-    # Snapshots
+    call = partialmethod(_one_by_one, "call")
+    set_attr = partialmethod(_one_by_one, "set_attr")
+    apply = partialmethod(_one_by_one, "apply")
+    snapshot = partialmethod(_one_by_one, "snapshot")
+    restore = partialmethod(_one_by_one, "restore")
 
     def put_back(self, snapshot: Snapshot, index: int | None, seed: int | None, new_arrays: bool) -> None:
         """Restore all worlds, or one, from a snapshot of worlds."""
@@ -297,62 +265,13 @@ class NativeSlice:
         chosen = self._mask(None if index is None else np.array([index]))
         if new_arrays:
             self.use_new_arrays()
-        self.batch.observe(self.buffers.observations if self._bytes is None else self._bytes)
+        self.batch.observe(self._seen)
         self._show(None)
         self._has_stream[chosen] = True
         self._state[chosen] = RUNNING
         self._all_running = not self._state.any()
-        if seed is None:
-            self._seeds.given[chosen] = False
-        else:
-            self._seeds.values[chosen] = read_seeds(seed, self.batch.n).values[chosen]
-            self._seeds.given[chosen] = True
-
-    def snapshot(self, chosen: Sequence[bool]) -> Outcome:
-        """The chosen worlds as they are now, in the form that `EnvSlice` gives: what one saved the other restores."""
-        values: list[Saved | None] = [None] * self.batch.n
-        early = np.asarray(chosen) & ~self._has_stream
-        if early.any():
-            return self._failure(ResetNeeded("call reset() before anything else"), early, "snapshot")
-        over, seeds = self.batch.worlds["over"] != 0, self._seeds.each()
-        for i in np.flatnonzero(chosen).tolist():
-            state = RESET_OWED if over[i] and self._next_step else int(self._state[i])
-            time = int(self.batch.worlds["time"][i])
-            values[i] = Saved(self.batch.snapshot(i), time, state, seeds[i], self.buffers.row(i))
-        return Outcome(values=list(values))
-
-    def restore(self, entries: Sequence[Saved | None], seeds: Sequence[int | None]) -> Outcome:
-        """Bring worlds back to what `snapshot` gave, with new chance where there is a seed; None leaves one."""
-        outcome = Outcome()
-        for i, saved in enumerate(entries):
-            if saved is None:
-                continue
-            seed = seeds[i]
-            try:
-                self.batch.restore(saved.state, i, None if seed is None else seed - i)
-            except (TypeError, ValueError) as error:
-                outcome.extend(self._failure(error, np.arange(self.batch.n) == i, "restore"))
-                continue
-            self._restored(i, saved)
-        self._all_running = not self._state.any()
-        return outcome
-
-    def _restored(self, i: int, saved: Saved) -> None:
-        self._has_stream[i] = True
-        self._state[i] = saved.autoreset if saved.autoreset != RESET_OWED else RUNNING  # the kernel resets it
-        self._seeds.values[i], self._seeds.given[i] = saved.seed or 0, saved.seed is not None
-        if saved.row is not None:
-            *row, truth = saved.row
-            self.buffers.put_results(i, (*row, None if self.config.true_states == "every_step" else truth))
-        else:
-            seen = np.empty((self.batch.n, self.batch.obs_size), np.uint8)
-            self.batch.observe(seen)
-            self.buffers.observations[i] = seen[i]
-            self.buffers.rewards[i], self.buffers.truncated[i] = 0.0, False
-        if self.config.true_states == "every_step" or (saved.row is None and self.config.true_states):
-            self._write_truth(np.array([i]))
-
-    # The rest
+        seeds = read_seeds(seed, self.batch.n)
+        self._seeds.values[chosen], self._seeds.given[chosen] = seeds.values[chosen], seeds.given[chosen]
 
     def use_new_arrays(self) -> None:
         """Leave the arrays of the last step to the user."""
@@ -361,16 +280,8 @@ class NativeSlice:
         old.rewards, old.terminated, old.truncated = np.empty(n), np.zeros(n, np.bool_), np.empty(n, np.bool_)
 
     def close(self) -> Outcome:
-        """End the threads."""
         self.batch.close()
         return Outcome()
-
-    def _failure(self, error: Exception, mask: np.ndarray, during: str) -> Outcome:
-        """The same failure for each of the mask."""
-        times, seeds = self.batch.worlds["time"], self._seeds.each()
-        rows = np.flatnonzero(mask).tolist()
-        failures = [Failure.of(error, self.first + i, during, None, seeds[i], int(times[i])) for i in rows]
-        return Outcome(failures=failures, values=[None] * self.batch.n)
 
 
 def _only(infos: dict[str, Any], chosen: np.ndarray) -> dict[str, Any]:
@@ -379,9 +290,3 @@ def _only(infos: dict[str, Any], chosen: np.ndarray) -> dict[str, Any]:
     for value in kept.values():
         value[~chosen] = None if value.dtype == object else 0
     return kept
-
-
-def refuse_options(options: dict[str, Any] | None) -> None:
-    """The built-in world has no options of its own."""
-    if options:
-        raise ValueError(f"unknown options {sorted(options)}; the built-in world takes none but 'reset_mask'")

@@ -23,8 +23,6 @@ from stockade.vector.spaces import Layout
 
 TruthRule = Literal["every_step", "episode_end"] | int | None
 """When the cached true state of an environment is refreshed; None: only when asked for."""
-
-
 Factory = Callable[[], gymnasium.Env[Any, Any]]
 """Makes one environment."""
 _MODES = {name: mode for mode in AutoresetMode for name in (mode, mode.value, mode.name.lower())}
@@ -50,7 +48,6 @@ class RunConfig:
     batch_size: int | None = None
 
     def __post_init__(self) -> None:
-        """Read the mode by any of its names; refuse a rule that is none."""
         object.__setattr__(self, "autoreset_mode", autoreset_mode_of(self.autoreset_mode))
         rule = self.true_states
         is_count = isinstance(rule, int) and not isinstance(rule, bool) and rule >= 1
@@ -60,36 +57,24 @@ class RunConfig:
 
 @dataclass(frozen=True)
 class Inheritance:
-    """What the slice of a replaced worker takes over, one entry per environment.
+    """What the slice of a replaced worker takes over, one entry per environment."""
 
-    Attributes:
-        owed: whether the lost environment was about to be reset anyway.
-        seeds: for the first reset.
-        results: the last whole rows (see `Buffers.results`), which the new slice begins with; a worker that is killed
-            may leave half of a row in shared memory.
-    """
-
-    owed: Sequence[bool]
-    seeds: Sequence[int | None]
-    results: tuple[Any, ...]
+    owed: Sequence[bool]  # whether the lost environment was about to be reset anyway
+    seeds: Sequence[int | None]  # for the first reset
+    results: tuple[Any, ...]  # the last whole rows, see `Buffers.results`
 
 
 class Saved(NamedTuple):
     """One environment at one moment, as a slice saves it.
 
-    Attributes:
-        state: what its method `snapshot()` gave.
-        steps: of its episode so far.
-        autoreset: state of autoreset, see slice.py.
-        seed: of its last seeded reset.
-        row: its row of the arrays (see `Buffers.results`): observation, flags, true state and age of that moment; None
-            for an environment's own snapshot, whose `restore` has to return the observation.
+    `row` is its row of the arrays (see `Buffers.results`): observation, flags, true state and age of that moment; None
+    for an environment's own snapshot, whose `restore` has to return the observation.
     """
 
-    state: Any
-    steps: int
-    autoreset: int
-    seed: int | None
+    state: Any  # what its method `snapshot()` gave
+    steps: int  # of its episode so far
+    autoreset: int  # see slice.py
+    seed: int | None  # of its last seeded reset
     row: tuple[Any, ...] | None
 
 
@@ -107,8 +92,11 @@ class Description:
     def of(cls, environment: gymnasium.Env[Any, Any]) -> Description:
         """Describe one environment, on behalf of all that its factory makes."""
         world: Any = environment.unwrapped
+        dtype = getattr(world, "true_state_dtype", None) if hasattr(world, "write_true_state") else None
+        typed = None if dtype is None else np.dtype(dtype)
+        layout = Layout(environment.observation_space, environment.action_space, typed)
         return cls(
-            layout_of(environment),
+            layout,
             dict(environment.metadata),
             environment.render_mode,
             hasattr(world, "true_state") or hasattr(world, "write_true_state"),
@@ -117,10 +105,9 @@ class Description:
 
     def check(self, config: RunConfig) -> None:
         """Refuse a configuration that the environments cannot serve."""
-        if config.true_states is not None and not self.has_true_state:
-            raise UnsupportedFeatureError(
-                f"true_states={config.true_states!r} needs environments with a method true_state(); pass None"
-            )
+        rule = config.true_states
+        if rule is not None and not self.has_true_state:
+            raise UnsupportedFeatureError(f"true_states={rule!r} needs environments with a method true_state()")
 
 
 def build_environments(factory: Factory, count: int) -> list[gymnasium.Env[Any, Any]]:
@@ -139,13 +126,6 @@ def build_environments(factory: Factory, count: int) -> list[gymnasium.Env[Any, 
     return environments
 
 
-def layout_of(environment: gymnasium.Env[Any, Any]) -> Layout:
-    """The arrays that environments like this one need."""
-    dtype = getattr(environment.unwrapped, "true_state_dtype", None)
-    typed = dtype is not None and hasattr(environment.unwrapped, "write_true_state")
-    return Layout(environment.observation_space, environment.action_space, np.dtype(dtype) if typed else None)
-
-
 @dataclass
 class Failure:
     """An exception inside one environment, ready to cross a process border."""
@@ -156,7 +136,7 @@ class Failure:
     seed: int | None
     step: int
     text: str
-    pickled: bytes | None
+    pickled: bytes
 
     @classmethod
     def of(cls, exception: Exception, env_id: int, during: str, action: Any, seed: int | None, step: int) -> Failure:
@@ -164,35 +144,20 @@ class Failure:
         try:
             pickled = cloudpickle.dumps(exception)
         except Exception:  # an exception may hold anything; its text still goes out
-            pickled = None
+            pickled = b""
         text = "".join(traceback.format_exception(exception))
         return cls(env_id, during, action, seed, step, text, pickled)
 
     def error(self) -> EnvironmentFailure:
-        """What is known of the failure, as an exception."""
         return EnvironmentFailure(self.env_id, self.during, self.action, self.seed, self.step, self.text)
-
-    def original(self) -> Exception | None:
-        """The exception itself, if it could be unpickled."""
-        if self.pickled is None:
-            return None
-        try:
-            exception = cloudpickle.loads(self.pickled)
-        except Exception:  # constructors with arguments of their own do not unpickle; the text is still there
-            return None
-        return exception if isinstance(exception, Exception) else None
 
 
 @dataclass
 class Outcome:
-    """What a call to a slice yields besides the arrays. Environments are named by their global id.
+    """What a call to a slice yields besides the arrays: infos and true states (if objects) with the environments' ids.
 
-    Attributes:
-        infos: (env id, info) of the environments that have something to say.
-        failures: of environments.
-        truths: (env id, true state), where true states are objects and not rows of an array.
-        values: one for each environment, of commands that return something.
-        gathered: infos of all environments as Gymnasium's vector environments give them, from slices that make them so.
+    `values` has one per environment, of commands that return something; `gathered` the infos of all as Gymnasium's
+    vector environments give them, from slices that make them so.
     """
 
     infos: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
@@ -202,11 +167,9 @@ class Outcome:
     gathered: dict[str, Any] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        """Whether there is anything in it."""
         return bool(self.infos or self.failures or self.truths or self.values)
 
     def extend(self, other: Outcome) -> None:
-        """Add that of another slice."""
         self.infos += other.infos
         self.failures += other.failures
         self.truths += other.truths
@@ -218,8 +181,16 @@ def raise_failure(failures: list[Failure], results: tuple[Any, ...] | None = Non
     cause = failures[0].error()
     cause.results = results
     cause.others = tuple(failure.error() for failure in failures[1:])
-    original = failures[0].original()
-    if original is None:
+    raise_original(failures[0], cause)
+
+
+def raise_original(failure: Failure, cause: Exception) -> NoReturn:
+    """Raise what happened, as far as it could be unpickled, with `cause` as its cause and note; else the cause."""
+    try:
+        original = cloudpickle.loads(failure.pickled)
+    except Exception:  # constructors with arguments of their own do not unpickle; the text is still there
+        original = None
+    if not isinstance(original, Exception):
         raise cause
     original.add_note(str(cause))
     raise original from cause

@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode
 
 from stockade.errors import NonFiniteError, UnsupportedFeatureError
 from stockade.vector.outcome import Failure, Inheritance, Outcome, RunConfig, Saved
-from stockade.vector.spaces import Buffers, RowReader, Tree, copied, leaves, row_writer
+from stockade.vector.spaces import Buffers, Tree, all_values, copied, leaves, row_writer, value_of
 
 RUNNING, RESET_OWED, LOST, FAILED = range(4)
 """State of one environment. LOST: its episode was lost with an earlier worker and must be reported as truncated."""
@@ -26,12 +26,8 @@ RUNNING, RESET_OWED, LOST, FAILED = range(4)
 class EnvSlice:
     """Some environments, stepped one after the other.
 
-    Args:
-        environments: the environments.
-        first: global id of the first one; the others follow.
-        buffers: their rows.
-        config: see `RunConfig`.
-        inheritance: given if this slice takes the place of one that died.
+    `first` is the global id of the first one, `buffers` are their rows, `inheritance` is given if this slice takes the
+    place of one that died. `NativeSlice` sets state, clock, began, seeds and next_seeds for its worlds.
     """
 
     def __init__(
@@ -48,21 +44,19 @@ class EnvSlice:
         self.buffers = buffers
         self.config = config
         self.seeds: list[int | None] = [None] * count
-        self._clock = 0  # steps of the slice
-        self._began = [0] * count  # what the clock showed when the episode began: their difference is its steps
-        self._state = [RUNNING] * count
-        self._next_seed: list[int | None] = [None] * count
+        self.next_seeds: list[int | None] = [None] * count
+        self.clock = 0  # steps of the slice
+        self.began = [0] * count  # what the clock showed when the episode began: their difference is its steps
+        self.state = [RUNNING] * count
         if inheritance is not None:
-            self._state = [RESET_OWED if owed else LOST for owed in inheritance.owed]
-            self._next_seed = list(inheritance.seeds)
+            self.state = [RESET_OWED if owed else LOST for owed in inheritance.owed]
+            self.next_seeds = list(inheritance.seeds)
             buffers.put_results(slice(None), inheritance.results)
-        self._space = environments[0].observation_space
+        space = environments[0].observation_space
         self._step = [environment.step for environment in environments]
-        self._write = row_writer(self._space, buffers.observations)
-        self._observation_reader = RowReader(self._space)
-        self.action_reader = RowReader(environments[0].action_space)
-        self._float_leaves = [leaf.of(buffers.observations) for leaf in leaves(self._space) if leaf.dtype.kind == "f"]
+        self._write = row_writer(space, buffers.observations)
         self._rewards, self._terminated, self._truncated = buffers.rewards, buffers.terminated, buffers.truncated
+        self._float_leaves = [leaf.of(buffers.observations) for leaf in leaves(space) if leaf.dtype.kind == "f"]
         self._must_be_finite = [array.reshape(-1) for array in (self._rewards, *self._float_leaves)]
         self._truths: list[tuple[int, Any]] = []
         self._last_outcome = Outcome()
@@ -81,12 +75,12 @@ class EnvSlice:
         """Advance every environment by its row of the actions."""
         outcome = self._outcome()
         infos, first, advance = outcome.infos, self.first, self._advance
-        self._clock += 1
+        self.clock += 1
         self._terminated.fill(False)
         self._truncated.fill(False)
         if self._ages:
             self.buffers.age[self.buffers.age >= 0] += 1
-        for i, action in enumerate(self.action_reader.all(actions)):
+        for i, action in enumerate(all_values(actions, len(self.environments))):
             try:
                 info = advance(i, action)
                 if info:
@@ -101,7 +95,7 @@ class EnvSlice:
     def step_one(self, i: int, action: Any) -> Outcome:
         """Advance environment i of this slice alone."""
         outcome = self._outcome()
-        self._began[i] -= 1  # so that it alone has made a step
+        self.began[i] -= 1  # so that it alone has made a step
         self._terminated[i] = self._truncated[i] = False
         if self._ages and self.buffers.age[i] >= 0:
             self.buffers.age[i] += 1
@@ -120,7 +114,7 @@ class EnvSlice:
         """Advance the environments `places` of this slice, one action for each in this order."""
         outcome = Outcome()
         for k, place in enumerate(places):
-            outcome.extend(self.step_one(place, self.action_reader.one(actions, k)))
+            outcome.extend(self.step_one(place, value_of(actions, k)))
         return outcome
 
     def _outcome(self) -> Outcome:
@@ -131,7 +125,7 @@ class EnvSlice:
 
     def _advance(self, i: int, action: Any) -> dict[str, Any]:
         """One step, or what is due in its place; writes row i (flags are False before), returns the info."""
-        if self._state[i]:
+        if self.state[i]:
             return self._settle(i)
         observation, reward, terminated, truncated, info = self._step[i](action)
         self._write(i, observation)
@@ -140,7 +134,7 @@ class EnvSlice:
             self._terminated[i] = terminated
             self._truncated[i] = truncated
             return self._end_episode(i, observation, info)
-        if self._refresh_every and (self._clock - self._began[i]) % self._refresh_every == 0:
+        if self._refresh_every and (self.clock - self.began[i]) % self._refresh_every == 0:
             self._refresh_truth(i)
         return info
 
@@ -150,7 +144,7 @@ class EnvSlice:
             self._refresh_truth(i)
         if self.config.autoreset_mode is not AutoresetMode.SAME_STEP:
             if self.config.autoreset_mode is AutoresetMode.NEXT_STEP:
-                self._state[i] = RESET_OWED
+                self.state[i] = RESET_OWED
             return info
         final = copied(observation)  # some environments reuse their observation
         if self.config.check_finite:
@@ -159,19 +153,17 @@ class EnvSlice:
 
     def _settle(self, i: int) -> dict[str, Any]:
         """Instead of a step: the reset that is owed, or the end of an episode that was lost."""
-        if self._state[i] == FAILED:
+        if self.state[i] == FAILED:
             raise RuntimeError("this environment failed before and has not been reset")
-        lost = self._state[i] == LOST
         self._rewards[i] = 0.0
-        if not lost:
+        if self.state[i] != LOST:
             return self._reset(i, None, None)
         self._truncated[i] = True
         marked: dict[str, Any] = {"worker_restarted": True}
-        mode = self.config.autoreset_mode
-        if mode is AutoresetMode.SAME_STEP:
-            last = self._observation_reader.one(self.buffers.observations, i)
+        if self.config.autoreset_mode is AutoresetMode.SAME_STEP:
+            last = value_of(self.buffers.observations, i)
             return {"final_obs": last, "final_info": marked, **self._reset(i, None, None), **marked}
-        self._state[i] = RESET_OWED
+        self.state[i] = RESET_OWED
         return marked
 
     # Resetting
@@ -182,7 +174,6 @@ class EnvSlice:
         return self.reset_some(places, [int(seeds[i]) if given[i] else None for i in places], options)
 
     def reset_some(self, places: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> Outcome:
-        """Reset the environments `places` of this slice."""
         outcome = Outcome()
         for i, seed in zip(places, seeds, strict=True):
             self._rewards[i], self._terminated[i], self._truncated[i] = 0.0, False, False
@@ -200,8 +191,8 @@ class EnvSlice:
     def _reset(self, i: int, seed: int | None, options: dict[str, Any] | None) -> dict[str, Any]:
         """Reset one environment and write its observation. Autoreset passes neither seed nor options."""
         if seed is None:
-            seed = self._next_seed[i]
-        self._next_seed[i] = None
+            seed = self.next_seeds[i]
+        self.next_seeds[i] = None
         environment = self.environments[i]
         if seed is None and options is None:
             observation, info = environment.reset()
@@ -210,8 +201,8 @@ class EnvSlice:
         if seed is not None:
             self.seeds[i] = seed
         self._write(i, observation)
-        self._began[i] = self._clock
-        self._state[i] = RUNNING
+        self.began[i] = self.clock
+        self.state[i] = RUNNING
         if self._refresh_every or self._lives_in_buffer:
             self._refresh_truth(i)
         return info
@@ -237,7 +228,6 @@ class EnvSlice:
         self.buffers.age[i] = 0
 
     def refresh_truths(self) -> Outcome:
-        """Fetch the true state of every environment now."""
         outcome = self._each("true_state", self._refresh_truth)
         self._hand_over_truths(outcome)
         return outcome
@@ -249,16 +239,13 @@ class EnvSlice:
     # Other calls
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
-        """Call a method, or read an attribute, of every environment."""
-
-        def value_of(i: int) -> Any:
+        def called(i: int) -> Any:
             value = self.environments[i].get_wrapper_attr(name)
             return value(*args, **kwargs) if callable(value) else value
 
-        return self._each(name, value_of)
+        return self._each(name, called)
 
     def set_attr(self, values: Sequence[Any], name: str) -> Outcome:
-        """Set an attribute of every environment."""
         return self._each(f"set_attr({name!r})", lambda i: self.environments[i].set_wrapper_attr(name, values[i]))
 
     def apply(self, chosen: Sequence[bool], function: Callable[[Any], Any]) -> Outcome:
@@ -269,8 +256,8 @@ class EnvSlice:
         """The chosen environments as they are now (`Saved`), None for the others."""
 
         def saved(i: int) -> Saved:
-            state = _method(self.environments[i].unwrapped, "snapshot")()
-            return Saved(state, self._clock - self._began[i], self._state[i], self.seeds[i], self.buffers.row(i))
+            state, row = _method(self.environments[i].unwrapped, "snapshot")(), value_of(self.buffers.results(), i)
+            return Saved(state, self.clock - self.began[i], self.state[i], self.seeds[i], row)
 
         return self._each("snapshot", saved, chosen)
 
@@ -282,7 +269,6 @@ class EnvSlice:
         return outcome
 
     def close(self) -> Outcome:
-        """Close every environment."""
         return self._each("close", lambda i: self.environments[i].close())
 
     def _each(self, during: str, function: Callable[[int], Any], chosen: Sequence[bool] | None = None) -> Outcome:
@@ -310,8 +296,8 @@ class EnvSlice:
                 )
             self._write(i, observation)
             self._rewards[i], self._terminated[i], self._truncated[i] = 0.0, False, False
-        self._began[i], self._state[i], self.seeds[i] = self._clock - saved.steps, saved.autoreset, saved.seed
-        self._next_seed[i] = None
+        self.began[i], self.state[i], self.seeds[i] = self.clock - saved.steps, saved.autoreset, saved.seed
+        self.next_seeds[i] = None
         if self._lives_in_buffer or self._refresh_every == 1 or (saved.row is None and self.config.true_states):
             self._refresh_truth(i)
 
@@ -321,11 +307,11 @@ class EnvSlice:
         self, i: int, exception: Exception, during: str, action: Any, outcome: Outcome, broken: bool = True
     ) -> None:
         if broken:
-            self._state[i] = FAILED
+            self.state[i] = FAILED
             self._rewards[i], self._terminated[i], self._truncated[i] = 0.0, False, False
         if isinstance(action, np.ndarray):
             action = action.copy()
-        steps = self._clock - self._began[i]
+        steps = self.clock - self.began[i]
         outcome.failures.append(Failure.of(exception, self.first + i, during, action, self.seeds[i], steps))
 
     def _check_all_finite(self, outcome: Outcome) -> None:
@@ -339,7 +325,7 @@ class EnvSlice:
         else:
             return
         for i in range(len(self.environments)):
-            if self._state[i] != FAILED:
+            if self.state[i] != FAILED:
                 try:
                     self._check_finite(i)
                 except NonFiniteError as error:
@@ -348,9 +334,9 @@ class EnvSlice:
 
     def _check_finite(self, i: int) -> None:
         if not np.isfinite(self._rewards[i]):
-            raise NonFiniteError(self.first + i, self._clock - self._began[i], "reward")
+            raise NonFiniteError(self.first + i, self.clock - self.began[i], "reward")
         if not all(np.isfinite(array[i]).all() for array in self._float_leaves):
-            raise NonFiniteError(self.first + i, self._clock - self._began[i], "observation")
+            raise NonFiniteError(self.first + i, self.clock - self.began[i], "observation")
 
 
 def _method(world: Any, name: str) -> Callable[..., Any]:

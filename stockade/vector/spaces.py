@@ -7,9 +7,9 @@ actions before any environment is touched (`ActionGate`), observations before th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from gymnasium import Space, spaces
@@ -20,12 +20,11 @@ Tree = Any
 """An array, or a dict or tuple of trees."""
 
 _LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
-_ALIGN = 64
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """One array-like part of a space."""
+    """One array-like part of a space. `name` is its path as it reads in Python, for messages."""
 
     path: tuple[Any, ...]
     space: Space[Any]
@@ -34,7 +33,6 @@ class Leaf:
 
     @property
     def name(self) -> str:
-        """The path as it reads in Python, for messages."""
         return "".join(f"[{key!r}]" for key in self.path)
 
     def of(self, value: Tree) -> Any:
@@ -45,11 +43,9 @@ class Leaf:
 
 
 def leaves(space: Space[Any], path: tuple[Any, ...] = ()) -> list[Leaf]:
-    """All leaves of a space, in a fixed order."""
-    if isinstance(space, spaces.Dict):
-        return [leaf for key, sub in space.spaces.items() for leaf in leaves(sub, (*path, key))]
-    if isinstance(space, spaces.Tuple):
-        return [leaf for i, sub in enumerate(space.spaces) for leaf in leaves(sub, (*path, i))]
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        return [leaf for key, sub in parts for leaf in leaves(sub, (*path, key))]
     if isinstance(space, _LEAVES):
         return [Leaf(path, space, tuple(space.shape or ()), np.dtype(space.dtype))]
     raise UnsupportedSpaceError(
@@ -78,12 +74,9 @@ def tree_map(function: Callable[[Any], Any], tree: Tree) -> Tree:
 
 def assign(target: Tree, rows: Any, source: Tree) -> None:
     """`target[rows] = source`, array by array; where either is None, nothing happens."""
-    if isinstance(target, dict):
-        for key, value in target.items():
-            assign(value, rows, source[key])
-    elif isinstance(target, tuple):
-        for value, part in zip(target, source, strict=True):
-            assign(value, rows, part)
+    if isinstance(target, (dict, tuple)):
+        for key in target if isinstance(target, dict) else range(len(target)):
+            assign(target[key], rows, source[key])
     elif target is not None and source is not None:
         target[rows] = source
 
@@ -93,6 +86,24 @@ def copied(value: Tree) -> Tree:
     return tree_map(lambda part: part.copy() if isinstance(part, np.ndarray) else part, value)
 
 
+def rows_of(tree: Tree, rows: Any) -> Tree:
+    """These rows (a slice, a list, an array) of every array."""
+    return tree_map(lambda array: array[rows], tree)
+
+
+def value_of(tree: Tree, i: int) -> Any:
+    """The single value in row i: a copy, since others will write to the arrays again."""
+    return tree[i].copy() if type(tree) is np.ndarray else tree_map(lambda array: array[i].copy(), tree)
+
+
+def all_values(tree: Tree, n: int) -> Iterable[Any]:
+    """The single values of n rows, one after the other: copies."""
+    if type(tree) is np.ndarray:
+        return tree.copy()
+    whole = copied(tree)
+    return [rows_of(whole, i) for i in range(n)]
+
+
 # ----------------------------------------------------------------------------------------- observations, single values
 def row_writer(space: Space[Any], tree: Tree) -> Callable[[int, Any], None]:
     """`write(i, value)`: put a value of `space` into row i of its tree of arrays.
@@ -100,21 +111,22 @@ def row_writer(space: Space[Any], tree: Tree) -> Callable[[int, Any], None]:
     It refuses what NumPy would silently change: a value of another shape would be broadcast, a complex one would lose
     its imaginary part.
     """
-    targets = [(leaf, leaf.of(tree), leaf.shape, leaf.dtype) for leaf in leaves(space)]
+    targets = [(leaf, leaf.of(tree)) for leaf in leaves(space)]
     if len(targets) == 1 and not targets[0][0].path:
-        ((alone, array, shape, dtype),) = targets
+        ((alone, only),) = targets
+        shape, dtype = alone.shape, alone.dtype
 
         def write_array(i: int, value: Any) -> None:
             if type(value) is not np.ndarray or value.shape != shape or value.dtype is not dtype:
                 check_value(alone, value)
-            array[i] = value
+            only[i] = value
 
         return write_array
 
     def write(i: int, value: Any) -> None:
-        for leaf, *_ in targets:
+        for leaf, _ in targets:
             check_value(leaf, leaf.of(value))
-        for leaf, array, *_ in targets:
+        for leaf, array in targets:
             array[i] = leaf.of(value)
 
     return write
@@ -129,28 +141,6 @@ def check_value(leaf: Leaf, value: Any) -> None:
         )
     if array.dtype.kind not in "biuf":
         raise TypeError(f"the observation{leaf.name} has dtype {array.dtype}, its space {leaf.space} says {leaf.dtype}")
-
-
-class RowReader:
-    """Single values out of a tree of arrays that others will write to again, so always copies."""
-
-    def __init__(self, space: Space[Any]) -> None:
-        self._space = space
-        self._parts = leaves(space)
-        self._flat = bool(self._parts) and not self._parts[0].path
-
-    def one(self, tree: Tree, i: int) -> Any:
-        """The value in row i."""
-        if self._flat:
-            return tree[i].copy()
-        return assemble(self._space, (leaf.of(tree)[i].copy() for leaf in self._parts))
-
-    def all(self, tree: Tree) -> Any:
-        """The values of all rows, one after the other."""
-        if self._flat:
-            return tree.copy()
-        columns = [leaf.of(tree).copy() for leaf in self._parts]
-        return [assemble(self._space, iter(row)) for row in zip(*columns, strict=True)]
 
 
 # ------------------------------------------------------------------------------------------------------------- actions
@@ -173,7 +163,7 @@ class ActionGate:
 
 
 class _LeafGate:
-    """The gate of one leaf of the action space."""
+    """The gate of one leaf of the action space: kinds of numbers and, unless it is a Box, the range."""
 
     def __init__(self, leaf: Leaf) -> None:
         self.leaf = leaf
@@ -191,7 +181,7 @@ class _LeafGate:
 
     def checked(self, actions: Any, count: int, env_ids: np.ndarray | None) -> np.ndarray:
         """This leaf's part of the batch as an array that fits."""
-        leaf = self.leaf
+        leaf, low, high = self.leaf, self._low, self._high
         try:
             array = np.asarray(leaf.of(actions))
         except (KeyError, IndexError, TypeError, ValueError) as error:
@@ -203,36 +193,29 @@ class _LeafGate:
             raise InvalidActionError(
                 f"actions{leaf.name} have shape {array.shape}; {count} environments take shape {(count, *leaf.shape)}"
             )
-        if self._low is None:
-            self._check_real(array, env_ids)
+        if low is None:
+            if array.dtype.kind not in "iufb" or not np.can_cast(array.dtype, leaf.dtype, "same_kind"):
+                self._refuse_dtype(array, f"{leaf.dtype}", f"{leaf.dtype}")
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                self._refuse(array, ~np.isfinite(array), env_ids)
+            return array
+        if array.dtype.kind not in self._kinds:
+            self._refuse_dtype(array, "integers", "int64")
+        if array.dtype == np.int64 and type(low) is int and low == 0:
+            fine = not array.size or array.view(np.uint64).max() <= high  # negative ones look huge: one pass
         else:
-            self._check_whole(array, env_ids)
+            fine = ((array >= low) & (array <= high)).all()
+        if not fine:
+            self._refuse(array, (array < low) | (array > high), env_ids)
         return array
 
-    def _check_whole(self, array: np.ndarray, env_ids: np.ndarray | None) -> None:
-        if array.dtype.kind not in self._kinds:
-            raise InvalidActionError(
-                f"actions{self.leaf.name} have dtype {array.dtype}, {self.leaf.space} needs integers; "
-                f"convert with actions.astype(np.int64)"
-            )
-        if array.dtype == np.int64 and type(self._low) is int and self._low == 0:
-            fine = not array.size or array.view(np.uint64).max() <= self._high  # negative ones look huge: one pass
-        else:
-            fine = ((array >= self._low) & (array <= self._high)).all()
-        if not fine:
-            self._refuse(array, (array < self._low) | (array > self._high), env_ids)
+    def _refuse_dtype(self, array: np.ndarray, needed: str, dtype: str) -> NoReturn:
+        raise InvalidActionError(
+            f"actions{self.leaf.name} have dtype {array.dtype}, {self.leaf.space} needs {needed}; "
+            f"convert with actions.astype(np.{dtype})"
+        )
 
-    def _check_real(self, array: np.ndarray, env_ids: np.ndarray | None) -> None:
-        if array.dtype.kind not in "iufb" or not np.can_cast(array.dtype, self.leaf.dtype, "same_kind"):
-            raise InvalidActionError(
-                f"actions{self.leaf.name} have dtype {array.dtype}, {self.leaf.space} needs {self.leaf.dtype}; "
-                f"convert with actions.astype(np.{self.leaf.dtype})"
-            )
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            self._refuse(array, ~np.isfinite(array), env_ids)
-
-    def _refuse(self, array: np.ndarray, bad: np.ndarray, env_ids: np.ndarray | None) -> None:
-        """Name the first offender."""
+    def _refuse(self, array: np.ndarray, bad: np.ndarray, env_ids: np.ndarray | None) -> NoReturn:
         row = int(np.argmax(bad.reshape(len(array), -1).any(axis=1)))
         index = row if env_ids is None else int(env_ids[row])
         allowed = f"; take {self._low} to {self._high}" if isinstance(self._low, int) else ""
@@ -252,53 +235,40 @@ class Layout:
 
     def nbytes(self, n: int) -> int:
         """Size of `Buffers` for n environments."""
-        return sum(_padded(n * dtype.itemsize * int(np.prod(shape))) for shape, dtype in self._fields())
+        return sum(_padded(n * dtype.itemsize * int(np.prod(shape))) for shape, dtype in self.fields())
 
-    def _fields(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
-        parts = [
-            (leaf.shape, leaf.dtype) for space in (self.observation_space, self.action_space) for leaf in leaves(space)
-        ]
-        scalars = [np.float64, np.bool_, np.bool_, np.int32]
-        truth = [] if self.truth_dtype is None else [((), self.truth_dtype)]
-        return parts + [((), np.dtype(scalar)) for scalar in scalars] + truth
+    def fields(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+        """Shape and dtype of a row of each array, in the order of `Buffers`, trees as their leaves."""
+        both = [*leaves(self.observation_space), *leaves(self.action_space)]
+        scalars = [np.dtype(scalar) for scalar in (np.float64, np.bool_, np.bool_, np.int32)]
+        truth = [] if self.truth_dtype is None else [self.truth_dtype]
+        return [(leaf.shape, leaf.dtype) for leaf in both] + [((), dtype) for dtype in scalars + truth]
 
 
 @dataclass
 class Buffers:
-    """The arrays of some environments, one row each. The same class for all of them and for one worker's slice.
+    """The arrays of some environments, one row each. The same class for all of them and for one worker's slice."""
 
-    Attributes:
-        observations: tree of arrays (n, ...).
-        actions: tree of arrays (n, ...).
-        rewards: (n,) float64.
-        terminated: (n,) bool.
-        truncated: (n,) bool.
-        age: (n,) int32, steps since the true state was refreshed, -1 for never.
-        truth: (n,) structured array of true states, or None if they are not typed.
-    """
-
-    observations: Tree
-    actions: Tree
-    rewards: np.ndarray
-    terminated: np.ndarray
-    truncated: np.ndarray
-    age: np.ndarray
-    truth: np.ndarray | None
+    observations: Tree  # of arrays (n, ...)
+    actions: Tree  # of arrays (n, ...)
+    rewards: np.ndarray  # (n,) float64
+    terminated: np.ndarray  # (n,) bool
+    truncated: np.ndarray  # (n,) bool
+    age: np.ndarray  # (n,) int32, steps since the true state was refreshed, -1 for never
+    truth: np.ndarray | None = None  # (n,) structured array of true states, None if they are not typed
 
     @classmethod
     def allocate(cls, layout: Layout, n: int, memory: memoryview | None = None) -> Buffers:
         """Arrays for n environments, in private memory (zeroed, true states never fetched) unless `memory` is given."""
         block = memoryview(bytearray(max(layout.nbytes(n), 1))) if memory is None else memory
         arrays, offset = [], 0
-        for shape, dtype in layout._fields():
+        for shape, dtype in layout.fields():
             count = n * int(np.prod(shape))
             arrays.append(np.frombuffer(block, dtype, count, offset).reshape(n, *shape))
             offset += _padded(count * dtype.itemsize)
         parts = iter(arrays)
-        observations = assemble(layout.observation_space, parts)
-        actions = assemble(layout.action_space, parts)
-        truth = None if layout.truth_dtype is None else arrays[-1]
-        buffers = cls(observations, actions, next(parts), next(parts), next(parts), next(parts), truth)
+        observations, actions = assemble(layout.observation_space, parts), assemble(layout.action_space, parts)
+        buffers = cls(observations, actions, *parts)
         if memory is None:
             buffers.age[:] = -1
         return buffers
@@ -307,21 +277,14 @@ class Buffers:
         """Everything but the actions: what a worker without shared memory sends back."""
         return self.observations, self.rewards, self.terminated, self.truncated, self.age, self.truth
 
-    def row(self, i: int) -> tuple[Any, ...]:
-        """A copy of the results in row i."""
-        row: tuple[Any, ...] = tree_map(lambda array: array[i, ...].copy(), self.results())
-        return row
-
     def put_results(self, rows: Any, results: tuple[Any, ...]) -> None:
         """Take the `results` of other buffers into these rows; those that are None leave theirs as they are."""
         assign(self.results(), rows, results)
 
     def part(self, first: int, stop: int) -> Buffers:
-        """Views of the rows first..stop-1."""
-        arrays = (getattr(self, field.name) for field in fields(self))
-        return Buffers(*(tree_map(lambda array: array[first:stop], tree) for tree in arrays))
+        return Buffers(*(rows_of(getattr(self, field.name), slice(first, stop)) for field in fields(self)))
 
 
 def _padded(size: int) -> int:
-    """Round up, so that every array starts on a cache line of its own."""
-    return -(-size // _ALIGN) * _ALIGN
+    """Round up, so that every array starts on a cache line of its own (64 bytes)."""
+    return -(-size // 64) * 64

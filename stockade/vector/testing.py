@@ -26,7 +26,6 @@ class Fault:
             returns (hang), raises, or gives a NaN; the process grows by `megabytes` a step from then on (grow).
         step: at which step in the life of the environment, 1 being the first; 0 for the first reset.
         seed: only in the environment that was last seeded with this; None for all.
-        megabytes: see `grow`.
     """
 
     kind: FaultKind
@@ -47,19 +46,14 @@ class SyntheticEnv(gymnasium.Env[np.ndarray, np.int64]):
     True state: with `true_state="typed"` a structured array for shared memory, with "object" an object to be pickled.
 
     Args:
-        step_seconds: what a step costs (the mean, if it varies), from its first line to its last.
+        step_seconds, reset_seconds: what a step (the mean, if it varies) and a reset cost, from first line to last.
         sigma: 0 for steps of equal cost, otherwise that of a lognormal distribution: a few steps are very slow.
         work: "cpu" burns that much time of a core, however long others keep it waiting; "spin" holds a core until so
             much time has passed on the clock; "sleep" leaves the core to others.
-        reset_seconds: what a reset costs.
         observation_size: number of observed floats, at least 3.
         info_size: bytes of info at every step.
-        true_state: see above; None for none.
-        true_state_size: number of float32 in a true state.
-        horizon: see above.
-        fixed_length: see above.
+        true_state, true_state_size: see above, None for none; its number of float32.
         faults: what goes wrong, and when.
-        render_mode: None or "ansi".
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 - as Gymnasium declares it
@@ -83,36 +77,28 @@ class SyntheticEnv(gymnasium.Env[np.ndarray, np.int64]):
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (observation_size,), np.float32)
         self.action_space = gymnasium.spaces.Discrete(145)
         self.render_mode = render_mode
-        self._step_seconds = step_seconds
-        self._sigma = sigma
+        self._step_seconds, self._sigma, self._reset_seconds = step_seconds, sigma, reset_seconds
         self._clock: Callable[[], float] = time.thread_time if work == "cpu" else time.perf_counter
         self._sleeps = work == "sleep"
-        self._reset_seconds = reset_seconds
         self._info_size = info_size
-        self._horizon = horizon
-        self._fixed_length = fixed_length
+        self._horizon, self._fixed_length = horizon, fixed_length
         self._faults = {fault.step: fault for fault in faults}
         self._growing = 0
         self._ballast: list[bytearray] = []
         self._seed: int | None = None
-        self._life = 0
-        self._time = 0
-        self._length = horizon
-        self._terminates = False
-        self._factor = 0.0
+        self._life, self._time, self._length = 0, 0, horizon
+        self._terminates, self._factor = False, 0.0
         self._observation = np.zeros(observation_size, np.float32)
-        self._truth_size = true_state_size
         if true_state == "typed":
             self.true_state_dtype = np.dtype([("time", np.int64), ("values", np.float32, (true_state_size,))])
             self.write_true_state = self._write_true_state
             self.true_state: Callable[[], Any] = self._true_record
         elif true_state == "object":
-            self.true_state = self._true_object
+            self.true_state = lambda: SyntheticState(self._time, np.full(true_state_size, self._factor, np.float32))
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin an episode."""
         begin = self._clock()
         super().reset(seed=seed)
         if seed is not None:
@@ -155,7 +141,6 @@ class SyntheticEnv(gymnasium.Env[np.ndarray, np.int64]):
         return observation, reward, over and self._terminates, over and not self._terminates, info
 
     def render(self) -> str | None:
-        """The step of the episode, as text."""
         return f"step {self._time}" if self.render_mode == "ansi" else None
 
     def snapshot(self) -> dict[str, Any]:
@@ -177,16 +162,12 @@ class SyntheticEnv(gymnasium.Env[np.ndarray, np.int64]):
         return self._observation.copy()
 
     def _write_true_state(self, record: np.ndarray) -> None:
-        record["time"] = self._time
-        record["values"] = self._factor
+        record["time"], record["values"] = self._time, self._factor
 
     def _true_record(self) -> np.ndarray:
         record = np.zeros((), self.true_state_dtype)
-        record["time"], record["values"] = self._time, self._factor
+        self._write_true_state(record)
         return record
-
-    def _true_object(self) -> SyntheticState:
-        return SyntheticState(self._time, np.full(self._truth_size, self._factor, np.float32))
 
     def _wait_until(self, end: float) -> None:
         """Let the rest of a step's or reset's time pass; what it did itself has been part of it."""
@@ -224,8 +205,6 @@ class SyntheticEnv(gymnasium.Env[np.ndarray, np.int64]):
 
 @dataclass(frozen=True)
 class SyntheticState:
-    """True state of a `SyntheticEnv`."""
-
     time: int
     values: np.ndarray
 

@@ -21,14 +21,12 @@ class TrueStates:
     Attributes:
         states: structured array (n,), or a sequence of the n objects that the environments' `true_state()` gave.
         age: (n,) int32, steps since each was refreshed, 0 for the present one, -1 for one that was never fetched.
-        named: the same as an object with named arrays, if the environments have one.
-        view: makes such an object of an array of states, or of a single one.
     """
 
     states: np.ndarray | Sequence[Any]
     age: np.ndarray
-    named: Any = None
-    view: Callable[[np.ndarray], Any] | None = None
+    named: Any = None  # the same as an object with named arrays, if the environments have one
+    view: Callable[[np.ndarray], Any] | None = None  # makes such an object of an array of states, or of a single one
 
     def copy(self) -> TrueStates:
         """The same, to be kept and changed: on `native` the original follows the worlds as they are stepped."""
@@ -36,17 +34,14 @@ class TrueStates:
         return TrueStates(copied(self.states), self.age.copy(), named, self.view)
 
     def __len__(self) -> int:
-        """Number of environments."""
         return len(self.states)
 
     def __getitem__(self, i: int) -> Any:
-        """The true state of environment i."""
         if self.view is not None and isinstance(self.states, np.ndarray):
             return self.view(self.states[i, ...])
         return self.states[i]
 
     def __getattr__(self, name: str) -> Any:
-        """A field, for all environments."""
         if name.startswith("__"):
             raise AttributeError(name)
         if self.named is not None:

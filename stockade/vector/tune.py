@@ -17,12 +17,7 @@ from stockade.vector.make import LOCAL_BACKENDS, make_vector
 
 @dataclass(frozen=True)
 class Trial:
-    """One way to run the environments.
-
-    Attributes:
-        backend, workers, batch_size: as in `make_vector`.
-        steps_per_second: of all environments together.
-    """
+    """One way to run the environments, and the steps per second of all of them together."""
 
     backend: str
     workers: int | None
@@ -45,11 +40,9 @@ class Tuning:
 
     @property
     def best(self) -> Trial:
-        """The fastest."""
         return self.trials[0]
 
     def __str__(self) -> str:
-        """A table."""
         lines = [f"{'backend':<14} {'workers':>7} {'batch':>6} {'steps/s':>12}   ({self.n_envs} environments)"]
         for trial in self.trials:
             workers = "-" if trial.workers is None else trial.workers
@@ -73,27 +66,21 @@ def autotune(
     of a policy is not in it. If yours takes long, `async` gains more than the table says.
 
     Args:
-        factory: makes one environment.
-        n_envs: how many.
+        factory, n_envs, **options: as of `make_vector`.
         backends: which to try.
         workers: which numbers of workers to try; default half the cores, the cores, and twice the cores.
         seconds: how long to measure each.
-        **options: for `make_vector`.
 
     Returns:
         The measurements, fastest first; `print` them, and pass `tuning.best.options` on.
     """
     cores = available_cores()
-    counts = sorted({max(1, cores // 2), cores, 2 * cores} if workers is None else set(workers))
-    counts = sorted({min(count, n_envs) for count in counts})
+    counts = sorted({min(count, n_envs) for count in workers or (max(1, cores // 2), cores, 2 * cores)})
     batches = sorted({max(1, n_envs // 4), max(1, n_envs // 2), n_envs})
     plans: list[tuple[str, int | None, int | None]] = []
     for backend in backends:
-        if backend == "serial":
-            plans.append((backend, None, None))
-        else:
-            sizes: list[int | None] = [*batches] if backend == "async" else [None]
-            plans += [(backend, count, size) for count in counts for size in sizes]
+        for count in (None,) if backend == "serial" else counts:
+            plans += [(backend, count, size) for size in (batches if backend == "async" else (None,))]
     trials = []
     for backend, count, size in plans:
         trial = Trial(backend, count, size, 0.0)
@@ -104,38 +91,25 @@ def autotune(
 
 def steps_per_second(envs: BaseVectorEnv, seconds: float) -> float:
     """Environment steps a second, with recv and send where there are such, after a warm-up of a tenth of the time."""
-    if isinstance(envs, AsyncVectorEnv):
-        return _measure_async(envs, seconds)
     actions = envs.action_space.sample()
-    envs.reset(seed=0)
-    _repeat(lambda: envs.step(actions), seconds / 10)
-    count, elapsed = _repeat(lambda: envs.step(actions), seconds)
-    return count * envs.num_envs / elapsed
 
+    def turn() -> int:
+        if isinstance(envs, AsyncVectorEnv):
+            ids = envs.recv()[-1]["env_id"]
+            envs.send(actions[ids], ids)
+            return len(ids)
+        envs.step(actions)
+        return envs.num_envs
 
-def _measure_async(envs: AsyncVectorEnv, seconds: float) -> float:
-    single = envs.action_space.sample()
-    steps = 0
-
-    def turn() -> None:
-        nonlocal steps
-        *_, infos = envs.recv()
-        ids = infos["env_id"]
-        steps += len(ids)
-        envs.send(single[ids], ids)
-
-    envs.async_reset(seed=0)
-    _repeat(turn, seconds / 10)
-    steps = 0
-    _, elapsed = _repeat(turn, seconds)
-    return steps / elapsed
-
-
-def _repeat(turn: Callable[[], Any], seconds: float) -> tuple[int, float]:
-    """Call until the time is over; at least three times."""
-    start = time.perf_counter()
-    count = 0
-    while count < 3 or time.perf_counter() - start < seconds:
-        turn()
-        count += 1
-    return count, time.perf_counter() - start
+    if isinstance(envs, AsyncVectorEnv):
+        envs.async_reset(seed=0)
+    else:
+        envs.reset(seed=0)
+    rate = 0.0
+    for duration in (seconds / 10, seconds):
+        start, turns, steps = time.perf_counter(), 0, 0
+        while turns < 3 or time.perf_counter() - start < duration:
+            steps += turn()
+            turns += 1
+        rate = steps / (time.perf_counter() - start)
+    return rate

@@ -14,8 +14,8 @@ from stockade.cage2.seeds import Seeds, read_seeds
 from stockade.errors import WorkerDiedError, WorkerStartError, WorkerTimeoutError
 from stockade.vector.base import BaseVectorEnv
 from stockade.vector.host import SliceSpec
-from stockade.vector.outcome import Description, Failure, Inheritance, Outcome, RunConfig
-from stockade.vector.spaces import Buffers, assign, copied, tree_map
+from stockade.vector.outcome import Description, Failure, Inheritance, Outcome, RunConfig, raise_original
+from stockade.vector.spaces import Buffers, assign, copied, rows_of
 
 REPLACEABLE = ("step", "reset", "step_some", "reset_some")
 """Commands that are given again to the worker that replaces a lost one."""
@@ -24,12 +24,7 @@ REPLACEABLE = ("step", "reset", "step_some", "reset_some")
 class WorkerVectorEnv(BaseVectorEnv):
     """Environments in workers, of which `restart` may be replaced in the life of the vector environment.
 
-    Args:
-        description, n_envs, buffers, config: as of `BaseVectorEnv`.
-        shared: whether workers write to `buffers` themselves.
-
-    Attributes:
-        restarts: how many workers were replaced.
+    `restarts` tells how many were. `shared`: whether workers write to `buffers` themselves.
     """
 
     def __init__(
@@ -56,15 +51,14 @@ class WorkerVectorEnv(BaseVectorEnv):
             raise error
         self.restarts += 1
 
-    def _inheritance(self, first: int, stop: int) -> Inheritance:
+    def _inheritance(self, spec: SliceSpec) -> Inheritance:
         """What the environments of a new worker must know about those that are lost."""
         if self._whole is not None:
-            rows = slice(first, stop)
-            self._buffers.put_results(rows, tree_map(lambda array: array[rows], self._whole))
+            self._buffers.put_results(spec.rows, rows_of(self._whole, spec.rows))
         return Inheritance(
-            [self._was_over(i) for i in range(first, stop)],
-            [self._new_seed(i) for i in range(first, stop)],
-            copied(self._buffers.part(first, stop).results()),
+            [self._was_over(i) for i in spec.env_ids],
+            [self._new_seed(i) for i in spec.env_ids],
+            copied(rows_of(self._buffers.results(), spec.rows)),
         )
 
     def _was_over(self, i: int) -> bool:
@@ -77,15 +71,15 @@ class WorkerVectorEnv(BaseVectorEnv):
             return None
         return int(np.random.SeedSequence([int(self._last_seeds.values[i]), self.restarts]).generate_state(1)[0])
 
-    def _note_reset(self, mask: np.ndarray, seeds: Seeds, outcome: Outcome) -> list[Failure]:
+    def _note_reset(self, mask: np.ndarray, seeds: Seeds, outcome: Outcome) -> None:
         seeded = seeds.given & mask
         self._last_seeds.values[seeded], self._last_seeds.given[seeded] = seeds.values[seeded], True
-        return super()._note_reset(mask, seeds, outcome)
+        super()._note_reset(mask, seeds, outcome)
 
     def _keep_whole(self, rows: Any = slice(None)) -> None:
         """These rows of the arrays are complete."""
         if self._whole is not None:
-            assign(self._whole, rows, tree_map(lambda array: array[rows], self._buffers.results()))
+            assign(self._whole, rows, rows_of(self._buffers.results(), rows))
 
     def _observations(self) -> Any:
         self._keep_whole()
@@ -93,53 +87,36 @@ class WorkerVectorEnv(BaseVectorEnv):
 
 
 def divide(factory: bytes, n_envs: int, workers: int, config: RunConfig) -> list[SliceSpec]:
-    """Environments spread evenly over workers."""
     bounds = itertools.pairwise(n_envs * k // workers for k in range(workers + 1))
-    return [SliceSpec(factory, first, stop - first, config) for first, stop in bounds]
+    return [SliceSpec(index, factory, first, stop, config) for index, (first, stop) in enumerate(bounds)]
 
 
-def span(spec: SliceSpec) -> str:
-    """The environments of a worker, for messages."""
-    return f"{spec.first}" if spec.count == 1 else f"{spec.first} to {spec.stop - 1}"
-
-
-def env_ids(spec: SliceSpec) -> tuple[int, ...]:
-    """The environments of a worker."""
-    return tuple(range(spec.first, spec.stop))
-
-
-def overdue(name: str, index: int, spec: SliceSpec, timeout: float | None, note: str = "") -> WorkerTimeoutError:
-    """The error for a worker that did not answer."""
+def overdue(name: str, spec: SliceSpec, note: str = "") -> WorkerTimeoutError:
     return WorkerTimeoutError(
-        f"{name} did not answer within timeout={timeout} s and was killed; pass a larger timeout=, or None to wait for "
-        f"ever, if steps may take that long. {note}",
-        index,
-        env_ids(spec),
+        f"{name} did not answer within timeout={spec.config.timeout} s and was killed; pass a larger timeout=, or None "
+        f"to wait for ever, if steps may take that long. {note}",
+        spec.index,
+        spec.env_ids,
     )
 
 
-def raise_if_failed(answer: Any, index: int, spec: SliceSpec) -> None:
+def raise_if_failed(answer: Any, spec: SliceSpec) -> None:
     """If a worker could not build its environments, raise what stopped it."""
     if isinstance(answer, Failure):
-        message = f"worker {index} could not build its environments {span(spec)}"
-        refusal = WorkerStartError(f"{message}:\n{answer.text}", index, env_ids(spec))
-        original = answer.original()
-        if original is None:
-            raise refusal
-        original.add_note(str(refusal))
-        raise original from refusal
+        message = f"worker {spec.index} could not build its environments {spec.span}:\n{answer.text}"
+        raise_original(answer, WorkerStartError(message, spec.index, spec.env_ids))
 
 
 def common_description(descriptions: list[Description], specs: list[SliceSpec]) -> Description:
     """The description of all environments, which must be the same in every worker."""
     first = descriptions[0]
-    for index, (description, spec) in enumerate(zip(descriptions, specs, strict=True)):
+    for description, spec in zip(descriptions, specs, strict=True):
         if description.layout != first.layout:
             raise WorkerStartError(
-                f"the environments of worker {index} have other spaces than those of worker 0: "
+                f"the environments of worker {spec.index} have other spaces than those of worker 0: "
                 f"{description.layout} and {first.layout}; the factory must always give the same",
-                index,
-                env_ids(spec),
+                spec.index,
+                spec.env_ids,
             )
     first.check(specs[0].config)
     return first

@@ -1,9 +1,12 @@
-"""`--constraint reward`: environments whose agent sees an order and is paid for keeping to it.
+"""`--constraint reward`: does a fix follow the order, and environments whose agent sees an order and is paid for that.
 
 observation -> observation and the order's 25 one-hot inputs
 reward -> the environment's reward + lambda x change of the episode's compliance rate at each judged fix (+ options)
 
-The environment's own return, the pay for alignment and the compliance of each episode are kept apart.
+A fix is a Remove or a Restore. It complies if its host's type is the first in the order among the types that red holds
+now, in the true state before the step; it violates if it aims at another type. While red holds nothing, a fix is
+neutral (or a violation, if so set). The environment's own return, the pay for alignment and the compliance of each
+episode are kept apart.
 """
 
 from __future__ import annotations
@@ -11,16 +14,89 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import gymnasium
 import numpy as np
-from gymnasium.vector import VectorEnv
 
-from stockade.learn.mixture import restore_worlds, save_worlds
-from stockade.workflow.compliance import COMPLIES, FixCounts, judge, ranks
+from stockade.cage2.jit import cached
+from stockade.cage2.scenario import FOOTHOLD, HOSTS, N_HOSTS
 from stockade.workflow.config import RewardProtocol
-from stockade.workflow.orders import Order, one_hot
+from stockade.workflow.orders import FIXED_HOST, HOST_TYPES, N_TYPES, NOT_A_FIX, UNIT_TYPES, Order, one_hot
+from stockade.workflow.records import Statistics
+from stockade.workflow.strict import OrderedVectorEnv, joined
+from stockade.workflow.units import TYPES
+
+NO_FIX, NEUTRAL, COMPLIES, VIOLATES = range(4)
+"""What an action is, seen from the order."""
+_entry_point = cached("cage2/actions.py", "cage2/scenario.py", "workflow/orders.py", "workflow/aligned.py")
 
 
+@_entry_point
+def judge(
+    red_access: Any, actions: Any, dead: Any, places: Any, count_foothold: Any, idle_violates: Any, verdicts: Any
+) -> None:
+    """Write the verdict, (n,) uint8, of each environment's action.
+
+    Args:
+        red_access: (n, 13) uint8, before the step. actions: (n,) int64, blue's.
+        dead: (n,) bool, environments whose action is ignored, since they only begin a new episode.
+        places: (5,) int8, place of each type in the order, 0 the first.
+        count_foothold: whether User0 counts as held.
+        idle_violates: whether a fix while red holds nothing is a violation.
+    """
+    for i in range(len(actions)):
+        host = FIXED_HOST[actions[i]]
+        verdicts[i] = NO_FIX
+        if host == NOT_A_FIX or dead[i]:
+            continue
+        first = N_TYPES
+        for h in range(N_HOSTS):
+            if red_access[i, h] > 0 and (count_foothold or h != FOOTHOLD):
+                first = min(first, places[HOST_TYPES[h]])
+        if first == N_TYPES:
+            verdicts[i] = VIOLATES if idle_violates else NEUTRAL
+        else:
+            verdicts[i] = COMPLIES if places[HOST_TYPES[host]] == first else VIOLATES
+
+
+class FixCounts:
+    """Sums over steps, by host: what was repaired and what red held."""
+
+    def __init__(self) -> None:
+        self.verdicts = np.zeros((VIOLATES + 1, N_HOSTS), np.int64)  #: fixes of each host by verdict
+        self.held = np.zeros(N_HOSTS, np.int64)  #: steps before which red held the host
+        self.episodes = 0  #: that ended
+
+    def add(self, red_access: np.ndarray, actions: np.ndarray, dead: np.ndarray, verdicts: np.ndarray) -> None:
+        """Count one step of all environments."""
+        fixes = np.flatnonzero(verdicts != NO_FIX)
+        np.add.at(self.verdicts, (verdicts[fixes], FIXED_HOST[actions[fixes]]), 1)
+        self.held += (red_access[~dead] > 0).sum(axis=0)
+
+    def __iadd__(self, other: FixCounts) -> FixCounts:
+        """Add what another has counted."""
+        self.verdicts += other.verdicts
+        self.held += other.held
+        self.episodes += other.episodes
+        return self
+
+    def types_held(self) -> np.ndarray:
+        """(5,) bool, whether red held a host of each type at any time, its foothold apart."""
+        hosts = np.flatnonzero((self.held > 0) & (np.arange(N_HOSTS) != FOOTHOLD))
+        return np.isin(np.arange(N_TYPES), HOST_TYPES[hosts])
+
+    def statistics(self) -> Statistics:
+        """An episode on average, by type and by host."""
+        rows = np.stack([self.verdicts[NEUTRAL:].sum(0), self.verdicts[COMPLIES], self.verdicts[VIOLATES], self.held])
+        means = rows / max(1, self.episodes)
+        names = ("fixes", "complied", "violated", "held_steps")
+        by_type = {name: means[:, t == HOST_TYPES].sum(1) for t, name in enumerate(UNIT_TYPES)}
+        by_host = dict(zip(HOSTS, means.T, strict=True))
+        return {
+            kind: {name: dict(zip(names, numbers.tolist(), strict=True)) for name, numbers in found.items()}
+            for kind, found in (("by_type", by_type), ("by_host", by_host))
+        }
+
+
+# -------------------------------------------------------------------------------------------------------- environments
 @dataclass(frozen=True)
 class Episodes:
     """Episodes that ended, one row each.
@@ -36,12 +112,6 @@ class Episodes:
     complied: np.ndarray
     judged: np.ndarray
 
-    @classmethod
-    def joined(cls, parts: list[Episodes]) -> Episodes:
-        """One after the other."""
-        names = ("env", "env_return", "alignment", "complied", "judged")
-        return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
-
     def __len__(self) -> int:
         """How many."""
         return len(self.env)
@@ -54,7 +124,7 @@ class Episodes:
         return rates[some] if no_fix is None else rates
 
 
-class AlignedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
+class AlignedVectorEnv(OrderedVectorEnv):
     """A vector environment with true states, seen and paid through an order.
 
     Args:
@@ -62,25 +132,13 @@ class AlignedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             states by a rule, that must be "every_step".
         order: to comply with.
         config: what is paid.
-
-    Attributes:
-        counts: what was repaired, since the last `take`.
     """
 
     def __init__(self, envs: Any, order: Order, config: RewardProtocol) -> None:
-        self.envs, self.order, self.config = envs, order, config
-        self.num_envs, self.metadata = envs.num_envs, envs.metadata
-        self.single_action_space, self.action_space = envs.single_action_space, envs.action_space
-        (self._size,) = envs.single_observation_space.shape
-        code = one_hot(order)
-        shape = (self._size + len(code),)
-        self.single_observation_space = gymnasium.spaces.Box(0, 1, shape, np.uint8)
-        self.observation_space = gymnasium.spaces.Box(0, 1, (self.num_envs, *shape), np.uint8)
-        self._seen = np.empty((self.num_envs, *shape), np.uint8)
+        self.config, self._places, code = config, TYPES.ranks(order), one_hot(order)
+        super().__init__(envs, len(code))
         self._seen[:, self._size :] = code
-        self._places = ranks(order)
         self._verdicts = np.empty(self.num_envs, np.uint8)
-        self._begin()
 
     def _begin(self) -> None:
         n = self.num_envs
@@ -88,16 +146,7 @@ class AlignedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._complied, self._judged = np.zeros(n, np.int64), np.zeros(n, np.int64)
         self._env_return, self._alignment = np.zeros(n), np.zeros(n)
         self._ended: list[Episodes] = []
-        self.counts = FixCounts()
-
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin episodes in all environments."""
-        if options:
-            raise ValueError("an aligned environment begins all its episodes together and takes no options")
-        obs, info = self.envs.reset(seed=seed)
-        self._seen[:, : self._size] = obs
-        self._begin()
-        return self._seen, info
+        self._counts = FixCounts()
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Step all; the observation is overwritten by the next step."""
@@ -105,13 +154,12 @@ class AlignedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         config, verdicts = self.config, self._verdicts
         judge(held, actions, self._dead, self._places,
               config.foothold == "count", config.idle_fixes == "violate", verdicts)  # fmt: skip
-        self.counts.add(held, actions, self._dead, verdicts)
+        self._counts.add(held, actions, self._dead, verdicts)
         pay = self._pay(verdicts)
         obs, rewards, terminated, truncated, info = self.envs.step(actions)
         over = terminated | truncated
         self._env_return += rewards
-        if over.any():
-            pay[over & (self._judged == 0)] -= config.no_fix_penalty
+        pay[over & (self._judged == 0)] -= config.no_fix_penalty
         self._alignment += pay
         if over.any():
             self._close(np.flatnonzero(over))
@@ -123,51 +171,32 @@ class AlignedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         """(n,) what the actions earn, by the change of each episode's rate; a rate begins at 0."""
         pay = np.zeros(self.num_envs)
         judged = np.flatnonzero(verdicts >= COMPLIES)
-        if len(judged):
-            complied = verdicts[judged] == COMPLIES
-            before = self._complied[judged] / np.maximum(1, self._judged[judged])
-            self._complied[judged] += complied
-            self._judged[judged] += 1
-            after = self._complied[judged] / self._judged[judged]
-            config = self.config
-            options = np.where(complied, config.compliant_bonus, -config.violation_penalty)
-            pay[judged] = config.alignment_lambda * (after - before) + options
+        complied = verdicts[judged] == COMPLIES
+        before = self._complied[judged] / np.maximum(1, self._judged[judged])
+        self._complied[judged] += complied
+        self._judged[judged] += 1
+        after = self._complied[judged] / self._judged[judged]
+        options = np.where(complied, self.config.compliant_bonus, -self.config.violation_penalty)
+        pay[judged] = self.config.alignment_lambda * (after - before) + options
         return pay
 
     def _close(self, over: np.ndarray) -> None:
         """Episodes have ended: file them, and begin anew for these environments."""
         columns = (self._env_return, self._alignment, self._complied, self._judged)
         self._ended.append(Episodes(over, *(column[over] for column in columns)))
-        self.counts.episodes += len(over)
+        self._counts.episodes += len(over)
         for column in columns:
             column[over] = 0
 
     def take(self) -> tuple[Episodes, FixCounts]:
         """Episodes that ended, and what was repaired, since the last time."""
-        nothing = np.zeros(0, np.int64)
-        none = Episodes(nothing, np.zeros(0), np.zeros(0), nothing, nothing)
-        taken = Episodes.joined([none, *self._ended]), self.counts
-        self._ended, self.counts = [], FixCounts()
+        self._close(np.zeros(0, np.int64))
+        taken = joined(self._ended), self._counts
+        self._ended, self._counts = [], FixCounts()
         return taken
 
-    def close_extras(self, **kwargs: Any) -> None:
-        """Close the environments."""
-        self.envs.close()
-
-    # --------------------------------------------------------------------------------------------- state, for resume
     def _running(self) -> dict[str, np.ndarray]:
         return {
             "was_over": self._dead, "complied": self._complied, "judged": self._judged,
             "env_return": self._env_return, "alignment": self._alignment,
         }  # fmt: skip
-
-    def save_worlds(self) -> dict[str, np.ndarray]:
-        """What `learn.mixture.save_worlds` keeps of it in a checkpoint, after a `take`."""
-        return {**save_worlds(self.envs), **{name: array.copy() for name, array in self._running().items()}}
-
-    def restore_worlds(self, arrays: dict[str, np.ndarray]) -> None:
-        """Put it back."""
-        restore_worlds(self.envs, arrays)
-        for name, array in self._running().items():
-            array[...] = arrays[name]
-        self._ended, self.counts = [], FixCounts()

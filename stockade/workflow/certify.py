@@ -18,9 +18,10 @@ from stockade.text import fixed
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.engine import Trainer
 from stockade.workflow.orders import Order
+from stockade.workflow.records import Proposed
 from stockade.workflow.runner import Runner
 from stockade.workflow.separate import seed_of, whole_updates
-from stockade.workflow.store import Proposed, SearchFolder
+from stockade.workflow.store import SearchFolder
 from stockade.workflow.training import judged_returns, train_workflow
 from stockade.workflow.units import UNITS, Ranking
 
@@ -33,26 +34,18 @@ Claim = Literal["better", "equal"]
 
 @dataclass(frozen=True)
 class CertifyResult:
-    """What the separate trainings say.
-
-    Attributes:
-        leader, rival: the orders in words. claim: what the verdict says of them: the leader is better, or they are
-            equal within the margin.
-        leader_values, rival_values: of each seed, by the goal of the search. episodes: of each training.
-        difference, low, high: leader minus rival, mean over seeds and its 95% interval; NaN of a single seed.
-        outcome: the interval `confirms` the claim, `contradicts` it, or leaves it `open`.
-    """
+    """What the separate trainings say."""
 
     leader: str
     rival: str
-    claim: Claim
-    leader_values: tuple[float, ...]
+    claim: Claim  #: of the verdict: the leader is better, or they are equal within the margin
+    leader_values: tuple[float, ...]  #: of each seed, by the goal of the search
     rival_values: tuple[float, ...]
-    episodes: int
-    difference: float
-    low: float
+    episodes: int  #: of each training
+    difference: float  #: leader minus rival, mean over seeds
+    low: float  #: of its 95% interval; NaN of a single seed
     high: float
-    outcome: Literal["confirms", "contradicts", "open"]
+    outcome: Literal["confirms", "contradicts", "open"]  #: what the interval does to the claim
 
     def to_dict(self) -> dict[str, Any]:
         """For summary.json."""
@@ -62,18 +55,17 @@ class CertifyResult:
         """For people."""
         n = len(self.leader_values)
         seeds = f"{n} seeds each" if n > 1 else "one seed each, which gives no interval"
-        means = (fixed(float(np.mean(values))) for values in (self.leader_values, self.rival_values))
-        said = "is better than" if self.claim == "better" else "equals"
-        ends = {
-            "confirms": f"That confirms that the first {said} the second.",
-            "contradicts": f"That contradicts that the first {said} the second.",
-            "open": "That decides nothing; more seeds (--certify) or episodes (--max-episodes) would.",
-        }
         interval = f" ({self.low:+.2f} to {self.high:+.2f})" if n > 1 else ""
+        said = "is better than" if self.claim == "better" else "equals"
+        end = f"That {self.outcome} that the first {said} the second."
+        if self.outcome == "open":
+            end = "That decides nothing; more seeds (--certify) or episodes (--max-episodes) would."
         return [
             f"Trained alone for {self.episodes:,} episodes, {seeds}: {self.difference:+.2f} points{interval}.",
-            f"  {next(means)} {self.leader}", f"  {next(means)} {self.rival}", f"  {ends[self.outcome]}",
-        ]  # fmt: skip
+            f"  {fixed(float(np.mean(self.leader_values)))} {self.leader}",
+            f"  {fixed(float(np.mean(self.rival_values)))} {self.rival}",
+            f"  {end}",
+        ]
 
 
 class Certification:
@@ -93,15 +85,15 @@ class Certification:
     ) -> None:  # fmt: skip
         episodes = config.max_episodes or max(LEAST_EPISODES, config.budget // n_orders)
         self.config = replace(config, max_episodes=episodes)
-        self.orders = cast("tuple[Order, Order]", (leader, rival))
-        self._names = [UNITS[config.units].describe(order, matters) for order in self.orders]
+        self._orders = cast("tuple[Order, Order]", (leader, rival))
+        self._names = [UNITS[config.units].describe(order, matters) for order in self._orders]
         self._episodes = whole_updates(self.config, episodes)
         inner = SearchFolder(folder.path / "certify")
         inner.path.mkdir(exist_ok=True)
         self._runner = Runner(self.config, inner, 2 * config.certify * self._episodes, train)
         self._runner.resume = folder.path
-        self._runner.set_rows([f"{self._names[n % 2]}, seed {n // 2}" for n in
-                               range(2 * config.certify)], lambda proposed: proposed.number)  # fmt: skip
+        labels = [f"{name}, seed {k}" for k in range(config.certify) for name in self._names]
+        self._runner.set_rows(labels, lambda proposed: labels[proposed.number])
 
     def run(self) -> int | None:
         """Train; the signal that ended it before, if one did."""
@@ -112,40 +104,29 @@ class Certification:
         if number == 2 * self.config.certify:
             return None
         seed = seed_of(self.config.seed, 1_000_000 + number // 2)  # no training of the search has these
-        return Proposed(number, self.orders[number % 2], seed, self._episodes)
+        return Proposed(number, self._orders[number % 2], seed, self._episodes)
 
     def result(self, claim: Claim, margin: float) -> CertifyResult:
         """Judge all policies on common seeds."""
-        runner = self._runner
-        numbers = sorted(runner.results)
-        orders = [runner.results[n].order for n in numbers]
-        weights = [runner.folder.load_policy(n, order)[0] for n, order in zip(numbers, orders, strict=True)]
-        means = judged_returns(self.config, list(zip(orders, weights, strict=True))).mean(axis=2)  # (A, 2 K)
+        results = [self._runner.results[number] for number in sorted(self._runner.results)]
+        policies = [(r.order, self._runner.folder.load_policy(r.number, r.order)[0]) for r in results]
+        means = judged_returns(self.config, policies).mean(axis=2)  # (attackers, 2 K)
         values = means.mean(axis=0) if self.config.goal == "mean" else means.min(axis=0)
-        leader, rival = self._names
-        return compared(leader, rival, values[0::2], values[1::2], claim, margin, self._episodes)
+        return compared(self._names, values[0::2], values[1::2], claim, margin, self._episodes)
 
 
 def compared(
-    leader: str, rival: str, leader_values: np.ndarray, rival_values: np.ndarray, claim: Claim, margin: float,
-    episodes: int,
-) -> CertifyResult:  # fmt: skip
+    names: list[str], leader: np.ndarray, rival: np.ndarray, claim: Claim, margin: float, episodes: int
+) -> CertifyResult:
     """The result of (K,) values of each order, by seeds."""
-    differences = leader_values - rival_values
+    differences = leader - rival
     n, mean = len(differences), float(differences.mean())
     half = float(_T975[min(n - 2, len(_T975) - 1)] * differences.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
     low, high = mean - half, mean + half
-    outcome: Literal["confirms", "contradicts", "open"] = "open"
     if claim == "better":
-        if low > 0:
-            outcome = "confirms"
-        elif high < 0:
-            outcome = "contradicts"
-    elif -margin <= low <= high <= margin:
-        outcome = "confirms"
-    elif low > margin or high < -margin:
-        outcome = "contradicts"
-    return CertifyResult(
-        leader, rival, claim, tuple(leader_values.tolist()), tuple(rival_values.tolist()), episodes, mean, low, high,
-        outcome,
-    )  # fmt: skip
+        confirms, contradicts = low > 0, high < 0
+    else:
+        confirms, contradicts = -margin <= low <= high <= margin, low > margin or high < -margin
+    values = tuple(leader.tolist()), tuple(rival.tolist())
+    outcome: Any = "confirms" if confirms else "contradicts" if contradicts else "open"
+    return CertifyResult(names[0], names[1], claim, *values, episodes, mean, low, high, outcome)

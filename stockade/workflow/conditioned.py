@@ -23,7 +23,7 @@ from stockade.learn.policy import Policy, Workspace
 from stockade.learn.ppo import PPO
 from stockade.vector.native import NativeVectorEnv
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.strict import Played, StrictVectorEnv
+from stockade.workflow.strict import Played, StrictVectorEnv, joined
 from stockade.workflow.units import Ranking, Units, as_ranking
 
 #: Blue's actions that can do anything at all; decoys that can never stand are left out.
@@ -56,8 +56,8 @@ class ConditionedTraining:
         settings = replace(config.ppo, threads=threads)
         self.envs = [
             self._make(red, count)
-            for red, all_of_red in zip(config.reds, _split(config.n_envs, len(config.reds)), strict=True)
-            for count in _split(all_of_red, min(settings.shards, all_of_red))
+            for red, all_of_red in zip(config.reds, split(config.n_envs, len(config.reds)), strict=True)
+            for count in split(all_of_red, min(settings.shards, all_of_red))
         ]
         self.shares = np.full(len(orders), 1 / len(orders))
         self._assign(0)
@@ -82,7 +82,7 @@ class ConditionedTraining:
         result = self.learner.collect()
         self.learner.improve(result, self.progress)
         self.progress += (1.0 - self.progress) * min(1.0, (self.episodes - before) / left)
-        return Played.joined([env.take() for env in self.envs])
+        return joined([env.take() for env in self.envs])
 
     def returns(self, episodes: int, seed: int, orders: Sequence[int] | None = None) -> np.ndarray:
         """(attackers, orders, episodes) of greedy episodes; episode e has the seed `seed + e` for every order.
@@ -164,6 +164,7 @@ def _tables(units: Units, orders: Sequence[Ranking]) -> tuple[np.ndarray, np.nda
     return np.stack([units.places(o) for o in orders]), np.stack([units.context(o) for o in orders])
 
 
-def _split(n: int, parts: int) -> list[int]:
+def split(n: int, parts: int) -> list[int]:
+    """Sizes of so many nearly equal parts."""
     ends = [n * k // parts for k in range(parts + 1)]
     return [end - begin for begin, end in itertools.pairwise(ends)]

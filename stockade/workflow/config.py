@@ -22,32 +22,30 @@ TOTAL_EPISODES = 100_000
 class RewardFlags:
     """Flags of `--constraint reward`, the first version's way. None: not given; RewardProtocol has the defaults."""
 
+    # Weight of the compliance rate: each fix pays this times the change of the episode's rate. Default 30.
     alignment_lambda: Annotated[float | None, OPTIONAL] = None
-    """Weight of the compliance rate: each fix pays this times the change of the episode's rate. Default 30."""
+    # Taken off at the end of an episode without a judged fix. Default 0.
     no_fix_penalty: Annotated[float | None, OPTIONAL] = None
-    """Taken off at the end of an episode without a judged fix. Default 0."""
-    compliant_bonus: Annotated[float | None, OPTIONAL] = None
-    """Paid for each fix that complies. Default 0."""
-    violation_penalty: Annotated[float | None, OPTIONAL] = None
-    """Taken off for each fix that does not. Default 0."""
+    compliant_bonus: Annotated[float | None, OPTIONAL] = None  # Paid for each fix that complies. Default 0.
+    violation_penalty: Annotated[float | None, OPTIONAL] = None  # Taken off for each fix that does not. Default 0.
+    # Whether red's foothold on User0, which nobody can remove, makes `user` a compromised type. Default: ignore.
     foothold: Annotated[Literal["ignore", "count"] | None, OPTIONAL] = None
-    """Whether red's foothold on User0, which nobody can remove, makes `user` a compromised type. Default: ignore."""
+    # What a fix is while nothing is compromised: neither right nor wrong (the default), or wrong.
     idle_fixes: Annotated[Literal["neutral", "violate"] | None, OPTIONAL] = None
-    """What a fix is while nothing is compromised: neither right nor wrong (the default), or wrong."""
+    # What an episode without a judged fix counts in the mean compliance. By default it does not count.
     no_fix_compliance: Annotated[float | None, OPTIONAL] = None
-    """What an episode without a judged fix counts in the mean compliance. By default it does not count."""
+    # Judged fixes per episode, on average, that compliance must rest on to end a training. Default 1.
     min_fixes: Annotated[float | None, OPTIONAL] = None
-    """Judged fixes per episode, on average, that compliance must rest on to end a training. Default 1."""
+    # A training whose policy complies at least so much is done, and feasible. Default 0.95.
     compliance_threshold: Annotated[float | None, OPTIONAL] = None
-    """A training whose policy complies at least so much is done, and feasible. Default 0.95."""
+    # Updates without a gain of compliance of more than 0.01 that end a training. Default 20.
     patience: Annotated[int | None, OPTIONAL] = None
-    """Updates without a gain of compliance of more than 0.01 that end a training. Default 20."""
+    # Train every order for exactly --max-episodes; no threshold, no plateau.
     fixed_episodes: Annotated[bool | None, OPTIONAL] = None
-    """Train every order for exactly --max-episodes; no threshold, no plateau."""
+    # Episodes of one training before compliance or a plateau may end it. Default 8,000.
     min_episodes: Annotated[int | None, OPTIONAL] = None
-    """Episodes of one training before compliance or a plateau may end it. Default 8,000."""
+    # Weights that a training begins with: new ones (the default), or those of an earlier training.
     inherit: Annotated[Literal["none", "last", "nearest", "same"] | None, OPTIONAL] = None
-    """Weights that a training begins with: new ones (the default), or those of an earlier training."""
 
 
 @dataclass(frozen=True)
@@ -84,72 +82,57 @@ class SearchConfig:
     # SleepAgent. Several, separated by commas (bline,meander), give each order's value by attacker, their mean and
     # their worst.
     red: Annotated[str, tyro.conf.arg(name="red-agent", metavar="NAMES")] = "bline"
-    horizon: Annotated[int, tyro.conf.arg(name="max-steps")] = 100
-    """Steps of an episode."""
+    horizon: Annotated[int, tyro.conf.arg(name="max-steps")] = 100  # Steps of an episode.
     # Training episodes of the whole search; never exceeded. Default 100,000. With --resume a larger number extends a
     # search that is finished.
     total_episodes: Annotated[int | None, OPTIONAL] = None
-    units: Literal["types", "hosts"] = "types"
-    """What an order puts in sequence: the five unit types, or single hosts."""
+    units: Literal["types", "hosts"] = "types"  # What an order puts in sequence: the five unit types, or single hosts.
     # strict: a fix that the order forbids is not carried out. reward: the first version's way, where an agent is paid
     # for compliance and may violate.
     constraint: Literal["strict", "reward"] = "strict"
+    # Who says what is compromised: the true state, or blue's own observation, which needs nothing hidden.
     judge: Literal["truth", "observed"] = "truth"
-    """Who says what is compromised: the true state, or blue's own observation, which needs nothing hidden."""
     # One policy for all orders that is told its order (the default of strict), or one training per order, chosen by
     # GP-UCB (the only way of reward).
     train: Annotated[Literal["together", "separate"] | None, OPTIONAL] = None
+    # With several attackers: the best order has the highest mean over them, or the highest worst.
     goal: Literal["mean", "worst"] = "mean"
-    """With several attackers: the best order has the highest mean over them, or the highest worst."""
+    # Orders whose values differ by less count as equal. Default: the larger of 0.3 points and 3%.
     margin: Annotated[float | None, OPTIONAL] = None
-    """Orders whose values differ by less count as equal. Default: the larger of 0.3 points and 3%."""
+    # Confirm the verdict: train the leader and its best rival alone, from scratch, with so many seeds each.
     certify: int = 0
-    """Confirm the verdict: train the leader and its best rival alone, from scratch, with so many seeds each."""
-    rules: Literal["current", "leaderboard"] = "current"
-    """Rule set."""
+    rules: Literal["current", "leaderboard"] = "current"  # Rule set.
+    # What the agent sees beside its order: the 52 bits of the challenge, or these and its own history.
     obs: Literal["bits", "memory"] = "memory"
-    """What the agent sees beside its order: the 52 bits of the challenge, or these and its own history."""
-    n_envs: int = 200
-    """Environments that run at once."""
+    n_envs: int = 200  # Environments that run at once.
     # Greedy episodes that every order is judged by at the end, on the same seeds for all. They do not count against
     # the budget. Default 4,000; with reward 0, which judges by the last training episodes.
     n_eval_episodes: Annotated[int | None, OPTIONAL] = None
+    # Steps of each environment between two updates. Default: whole episodes, --max-steps + 1.
     update_steps: Annotated[int | None, OPTIONAL] = None
-    """Steps of each environment between two updates. Default: whole episodes, --max-steps + 1."""
-    seed: int = 0
-    """Of everything. The same seed gives the same search."""
-    name: Annotated[str | None, OPTIONAL] = None
-    """Of the run. Default: made of attacker and seed."""
-    runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs")
-    """Folder of all runs."""
+    seed: int = 0  # Of everything. The same seed gives the same search.
+    name: Annotated[str | None, OPTIONAL] = None  # Of the run. Default: made of attacker and seed.
+    runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs")  # Folder of all runs.
+    # Continue this search, a name or a folder. Its own settings decide its result.
     resume: Annotated[str | None, tyro.conf.arg(metavar="SEARCH", help_behavior_hint="")] = None
-    """Continue this search, a name or a folder. Its own settings decide its result."""
-    plots: bool = True
-    """Draw pictures at the end."""
-    json: JsonFile = None
-    """Write the summary to this file too; - for standard output."""
+    plots: bool = True  # Draw pictures at the end.
+    json: JsonFile = None  # Write the summary to this file too; - for standard output.
+    # Separate trainings: so many at most. Default: as many as the budget allows.
     n_workflows: Annotated[int | None, OPTIONAL] = None
-    """Separate trainings: so many at most. Default: as many as the budget allows."""
-    max_episodes: Annotated[int | None, OPTIONAL] = None
-    """Separate trainings: episodes of one at most. Default 12,000."""
+    max_episodes: Annotated[int | None, OPTIONAL] = None  # Separate trainings: episodes of one at most. Default 12,000.
+    # Separate trainings: how the next order is chosen.
     search: Literal["gp-ucb", "random", "round-robin", "all"] = "gp-ucb"
-    """Separate trainings: how the next order is chosen."""
-    gp_beta: float = 2.0
-    """Separate trainings: standard deviations above the mean that GP-UCB looks at."""
+    gp_beta: float = 2.0  # Separate trainings: standard deviations above the mean that GP-UCB looks at.
+    # Separate trainings: similarity of orders, exp(-theta x Kendall distance), or of Spearman's.
     kernel: Literal["mallows", "spearman"] = "mallows"
-    """Separate trainings: similarity of orders, exp(-theta x Kendall distance), or of Spearman's."""
-    classes: bool = True
-    """Treat orders as equal that differ only in units which red never holds."""
-    parallel: int = 1
-    """Separate trainings and --certify: so many at once, each in a process of its own."""
+    classes: bool = True  # Treat orders as equal that differ only in units which red never holds.
+    parallel: int = 1  # Separate trainings and --certify: so many at once, each in a process of its own.
+    # Where separate trainings run: on this machine, or on Ray, which may be a cluster.
     engine: Literal["local", "ray"] = "local"
-    """Where separate trainings run: on this machine, or on Ray, which may be a cluster."""
-    address: Annotated[str | None, OPTIONAL] = None
-    """Of the Ray cluster, HOST:PORT or `auto`."""
-    num_cpus_per_workflow: float = 1.0
-    """With --engine ray: CPUs, and threads, of each training."""
+    address: Annotated[str | None, OPTIONAL] = None  # Of the Ray cluster, HOST:PORT or `auto`.
+    num_cpus_per_workflow: float = 1.0  # With --engine ray: CPUs, and threads, of each training.
+    # Weights of the parts of the reward that the values are made of.
     reward: RewardWeights = field(default_factory=RewardWeights)
-    """Weights of the parts of the reward that the values are made of."""
     first_version: Annotated[RewardFlags, tyro.conf.arg(name="--constraint reward"), tyro.conf.OmitArgPrefixes] = field(
         default_factory=RewardFlags
     )

@@ -1,8 +1,9 @@
-"""Who trains the orders that the search hands out: a thread of this process, or several processes.
+"""Who trains the orders that the search hands out: a thread of this process, several processes, or a Ray cluster.
 
 submit(task) -> train(task, report) somewhere -> next_event(): UpdateRow, Saved ... WorkflowResult | Restarted | Failed
 
-The search knows only the protocol `Engine`, so that other engines (a cluster's) can take the place of these two. This
+Workers get everything with the call and send everything back: on a cluster they need the package and nothing else, no
+shared files. A training whose worker or node is lost is handed out again, a few times, from its last checkpoint. This
 module does not import Torch: what trains is given as a function.
 """
 
@@ -16,65 +17,44 @@ import signal
 import threading
 import time
 import traceback
-from collections import deque
-from collections.abc import Callable
+import warnings
+from abc import ABC, abstractmethod
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
-from typing import Any, Protocol
+from typing import Any
 
-import cloudpickle
-
+import stockade
 from stockade.errors import WorkError
+from stockade.vector.local.channel import from_peer, quickly_pickled, to_worker
 from stockade.vector.local.machine import die_with, use_one_thread
 from stockade.vector.local.process import describe_exit, ready_to_start
+from stockade.vector.ray.cluster import Connection as RayConnection
+from stockade.vector.ray.cluster import RayConfig
+from stockade.workflow.config import SearchConfig
 from stockade.workflow.records import Saved, Task, UpdateRow, WorkflowResult
 
 MAX_RESTARTS = 2
 """Times that a training is handed out again after its worker has died."""
-_END_SECONDS = 2.0
+_END_SECONDS, _RAY_END_SECONDS = 2.0, 10.0
 
-Report = Callable[[UpdateRow | Saved], None]
-
-
-class Trainer(Protocol):
-    """What trains an order: `stockade.workflow.training.train_workflow`, or a stand-in for tests."""
-
-    def __call__(self, task: Task, report: Report, should_stop: Callable[[], bool] = ..., /) -> WorkflowResult:
-        """Train to the end and `report` each update and checkpoint; may raise at any time once `should_stop()`."""
+Trainer = Callable[..., WorkflowResult]
+"""`training.train_workflow` or a stand-in for tests, called with task, report and maybe should_stop: reports each
+update and checkpoint, and may raise at any time once `should_stop()`."""
 
 
-class WorkflowError(WorkError):
-    """A training could not be brought to its end.
-
-    Attributes:
-        number: of the training.
-    """
-
-    def __init__(self, message: str, number: int) -> None:
-        super().__init__(message)
-        self.number = number
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """For its way from a worker to the parent."""
-        return type(self), (self.args[0], self.number)
-
-
-class TrainingFailedError(WorkflowError):
+class TrainingFailedError(WorkError):
     """The training raised an exception; the message shows its traceback."""
 
 
-class WorkerLostError(WorkflowError):
+class WorkerLostError(WorkError):
     """The process of a training has died more often than is allowed."""
 
 
 @dataclass(frozen=True)
 class Restarted:
-    """The worker of a training has died; another one continues from the last checkpoint. Updates after it are void.
-
-    Attributes:
-        number: of the training. reason: how the worker died.
-        update: the last that counts; 0 if the training begins again.
-    """
+    """The worker of a training has died; another one continues after `update`, 0 if it begins again; later are void."""
 
     number: int
     reason: str
@@ -86,259 +66,289 @@ class Failed:
     """A training has ended without a result."""
 
     number: int
-    error: WorkflowError
+    error: TrainingFailedError | WorkerLostError
 
 
 Event = UpdateRow | Saved | WorkflowResult | Restarted | Failed
 
 
-class Engine(Protocol):
-    """Trains orders beside the search.
+class Engine(ABC):
+    """Trains orders beside the search. Where workers may die, a training continues from its last checkpoint elsewhere.
 
     Attributes:
         capacity: tasks that may be in flight at once.
     """
 
-    @property
-    def capacity(self) -> int:
-        """Tasks that may be in flight at once."""
+    def __init__(self, capacity: int, threads: int | None = None) -> None:
+        self.capacity, self._threads = capacity, threads
+        self._arrived: deque[Event] = deque()
+        self._tasks: dict[int, Task] = {}  # in flight, each as it would be handed out again
+        self._update: dict[int, int] = {}
+        self._lost: Counter[int] = Counter()
 
     def submit(self, task: Task) -> None:
         """Begin a training. Never more than `capacity` at once."""
+        if len(self._tasks) == self.capacity:
+            raise RuntimeError(f"all {self.capacity} places are taken; wait for a result before the next task")
+        self._tasks[task.number] = replace(task, threads=self._threads)
+        self._start(self._tasks[task.number])
 
     def next_event(self, timeout: float | None = None) -> Event | None:
         """What happened next, in order of arrival; None if nothing did for `timeout` seconds.
 
         The updates and checkpoints of a training come in order and before its end.
         """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._arrived:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not self._tasks:
+                time.sleep(left or 0.0)
+                return None
+            if not self._collect(left):
+                return None
+        return self._arrived.popleft()
 
+    @abstractmethod
     def close(self) -> None:
         """End everything that is in flight; what it has sent can still be read. May be called twice."""
 
+    @abstractmethod
+    def _start(self, task: Task) -> None:
+        """Hand a task out."""
 
-def local_engine(parallel: int, train: Trainer) -> Engine:
-    """An engine on this machine: for one training at a time a thread, for more a process each."""
-    return ThreadEngine(train) if parallel == 1 else ProcessEngine(parallel, train)
+    @abstractmethod
+    def _collect(self, timeout: float | None) -> bool:
+        """Wait for news, then `_receive` or `_lose`; False if there were none for so many seconds."""
+
+    def _receive(self, event: Event) -> None:
+        self._arrived.append(event)
+        if isinstance(event, Saved):
+            self._tasks[event.number] = replace(self._tasks[event.number], state=event.state)
+            self._update[event.number] = event.update
+        elif isinstance(event, WorkflowResult | Failed):
+            del self._tasks[event.number]
+
+    def _lose(self, number: int, manner: str) -> None:
+        """A worker is gone: hand its task out again, or give it up."""
+        before, self._lost[number] = self._lost[number], self._lost[number] + 1
+        if before == MAX_RESTARTS:
+            message = f"training {number} was given up: its worker {manner}; {before} were lost before it"
+            self._receive(Failed(number, WorkerLostError(message)))
+        else:
+            self._arrived.append(Restarted(number, f"its worker {manner}", self._update.get(number, 0)))
+            self._start(self._tasks[number])
+
+
+def make_engine(config: SearchConfig, train: Trainer) -> Engine:
+    """What `config.engine` names; on this machine a thread for one training at a time, for more a process each."""
+    if config.engine == "ray":
+        return RayEngine(config.parallel, train, address=config.address, num_cpus=config.num_cpus_per_workflow)
+    return ThreadEngine(train) if config.parallel == 1 else ProcessEngine(config.parallel, train)
 
 
 def failure(number: int, text: str) -> Failed:
     """A training that raised."""
-    return Failed(number, TrainingFailedError(f"training {number} failed:\n{text.rstrip()}", number))
+    return Failed(number, TrainingFailedError(f"training {number} failed:\n{text.rstrip()}"))
 
 
-class Flights:
-    """Bookkeeping of an engine whose workers may die: tasks in flight, their last checkpoints, events that arrived."""
-
-    def __init__(self) -> None:
-        self.arrived: deque[Event] = deque()
-        self._tasks: dict[int, Task] = {}
-        self._update: dict[int, int] = {}
-        self._lost: dict[int, int] = {}
-
-    def __len__(self) -> int:
-        """Tasks in flight."""
-        return len(self._tasks)
-
-    def begin(self, task: Task) -> None:
-        """A task is handed out."""
-        self._tasks[task.number] = task
-
-    def receive(self, event: Event) -> bool:
-        """Take an event of a worker; whether it was the last of its training."""
-        self.arrived.append(event)
-        if isinstance(event, Saved):
-            self._tasks[event.number] = replace(self._tasks[event.number], state=event.state)
-            self._update[event.number] = event.update
-        over = isinstance(event, WorkflowResult | Failed)
-        if over:
-            del self._tasks[event.number]
-        return over
-
-    def lose(self, number: int, manner: str) -> Task | None:
-        """A worker is gone: the task to hand out again, from its last checkpoint; None if it is given up."""
-        lost = self._lost[number] = self._lost.get(number, 0) + 1
-        if lost > MAX_RESTARTS:
-            message = f"training {number} was given up: its worker {manner}; {lost - 1} were lost before it"
-            self.receive(Failed(number, WorkerLostError(message, number)))
-            return None
-        self.arrived.append(Restarted(number, f"its worker {manner}", self._update.get(number, 0)))
-        return self._tasks[number]
+def trained(number: int, get: Callable[[], tuple[Trainer, Task]], *arguments: Any) -> WorkflowResult | Failed:
+    """How a training ends, in whatever thread, process or machine it runs."""
+    try:
+        train, task = get()
+        return train(task, *arguments)
+    except BaseException:
+        return failure(number, traceback.format_exc())
 
 
-# ---------------------------------------------------------------------------------------------------- in this process
-class ThreadEngine:
+# --------------------------------------------------------------------------------------------------- on this machine
+class ThreadEngine(Engine):
     """One training at a time, in a thread of this process; all cores are its own.
 
     A thread, so that the caller sees events as they come and hears signals at once.
     """
 
-    capacity = 1
-
     def __init__(self, train: Trainer) -> None:
+        super().__init__(1)
         self._train = train
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def submit(self, task: Task) -> None:
-        """Begin a training."""
-        if self._thread is not None:
-            self._thread.join()  # it has sent its last event, or the caller has more in flight than there is room for
+    def _start(self, task: Task) -> None:
         self._thread = threading.Thread(target=self._run, args=(task,), name=f"training-{task.number}", daemon=True)
         self._thread.start()
 
     def _run(self, task: Task) -> None:
-        try:
-            self._events.put(self._train(task, self._events.put, self._stop.is_set))
-        except BaseException:
-            if not self._stop.is_set():  # else it did as it was asked
-                self._events.put(failure(task.number, traceback.format_exc()))
+        end = trained(task.number, lambda: (self._train, task), self._events.put, self._stop.is_set)
+        if isinstance(end, WorkflowResult) or not self._stop.is_set():  # else it did as it was asked
+            self._events.put(end)
 
-    def next_event(self, timeout: float | None = None) -> Event | None:
-        """What happened next; None if nothing did for `timeout` seconds."""
+    def _collect(self, timeout: float | None) -> bool:
         with contextlib.suppress(queue.Empty):
-            return self._events.get(timeout=timeout)
-        return None
+            self._receive(self._events.get(timeout=timeout))
+            return True
+        return False
 
     def close(self) -> None:
         """Stop the training before its next update; its last checkpoint is among the events."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
-            self._thread = None
 
 
-# ----------------------------------------------------------------------------------------------- in other processes
-class _Worker:
-    """One worker process, seen from the parent.
-
-    Attributes:
-        task: what it is at, or None.
-    """
-
-    def __init__(self, train: bytes, modules: tuple[str, ...], index: int) -> None:
-        """`modules` are what it needs to import."""
-        self.task: Task | None = None
-        context: Any = multiprocessing.get_context("forkserver")
-        self.connection, theirs = context.Pipe()
-        self.process = context.Process(
-            target=_work, args=(theirs, train, os.getpid()), name=f"stockade-workflow-{index}", daemon=True
-        )
-        try:
-            with ready_to_start("forkserver", modules):
-                self.process.start()
-        except BaseException:
-            self.connection.close()
-            raise
-        finally:
-            theirs.close()  # so that its death shows as the end of the stream
-
-    def give(self, task: Task) -> None:
-        """Hand a task out; if the worker is dead already, `wait` will tell soon."""
-        self.task = task
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self.connection.send(task)
-
-    def end(self) -> None:
-        """End the process and release what belongs to it."""
-        self.connection.close()
-        self.process.terminate()
-        self.process.join(_END_SECONDS)
-        if self.process.is_alive():
-            self.process.kill()
-            self.process.join()
-        self.process.close()
-
-
-class ProcessEngine:
-    """Several trainings at once, each in a process of its own with one thread.
-
-    A worker that dies is noticed at once; another one takes its place and its training, `MAX_RESTARTS` times.
-    """
+class ProcessEngine(Engine):
+    """Several trainings at once, each in a process of its own with one thread. A death is noticed at once."""
 
     def __init__(self, parallel: int, train: Trainer) -> None:
-        self.capacity = parallel
-        self._train: bytes = cloudpickle.dumps(train)
-        self._modules = (__name__, getattr(train, "__module__", __name__))
-        self._workers: list[_Worker] = []
-        self._flights = Flights()
-        self._started = 0
-
-    def submit(self, task: Task) -> None:
-        """Begin a training, in an idle worker or a new one."""
-        task = replace(task, threads=1)
-        worker = next((w for w in self._workers if w.task is None), None)
-        if worker is None:
-            if len(self._workers) == self.capacity:
-                raise RuntimeError(f"all {self.capacity} workers are busy; wait for a result before the next task")
-            worker = self._new_worker()
-        self._flights.begin(task)
-        worker.give(task)
-
-    def _new_worker(self) -> _Worker:
-        worker = _Worker(self._train, self._modules, self._started)
-        self._started += 1
-        self._workers.append(worker)
-        return worker
+        super().__init__(parallel, threads=1)
+        self._train, self._modules = train, (__name__, getattr(train, "__module__", __name__))
+        self._workers: dict[Connection, tuple[int, Any]] = {}  # number of the training, and process
 
     @property
     def worker_pids(self) -> tuple[int, ...]:
         """Process ids of the workers that are there."""
-        return tuple(worker.process.pid for worker in self._workers)
+        return tuple(process.pid for _, process in self._workers.values())
 
-    def next_event(self, timeout: float | None = None) -> Event | None:
-        """What happened next; None if nothing did for `timeout` seconds."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while not self._flights.arrived:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            doors = {source: w for w in self._workers for source in (w.connection, w.process.sentinel)}
-            ready = wait(list(doors), left)
-            for worker in {id(doors[source]): doors[source] for source in ready}.values():
-                self._collect(worker)
-            if not ready and deadline is not None and time.monotonic() >= deadline:
-                return None
-        return self._flights.arrived.popleft()
+    def _start(self, task: Task) -> None:
+        context: Any = multiprocessing.get_context("forkserver")
+        ours, theirs = context.Pipe()
+        with theirs, ready_to_start("forkserver", self._modules):  # closed, so that a death shows as the end of it
+            arguments = theirs, task.number, to_worker((self._train, task)), os.getpid()
+            process = context.Process(target=_work, args=arguments, name="stockade-workflow", daemon=True)
+            process.start()
+        self._workers[ours] = task.number, process
 
-    def _collect(self, worker: _Worker) -> None:
-        """Take all that a worker has sent; what it sent before it died counts."""
-        if not worker.process.is_alive():
-            worker.process.join()  # from here on its end of the connection is closed
-        try:
-            while worker.connection.poll():
-                if self._flights.receive(worker.connection.recv()):
-                    worker.task = None
-        except (EOFError, OSError):  # the end, maybe in the middle of a message
-            self._bury(worker)
+    def _collect(self, timeout: float | None) -> bool:
+        ready: list[Any] = wait(list(self._workers), timeout)
+        for connection in ready:
+            try:
+                self._receive(connection.recv())
+            except (EOFError, OSError):  # the end, maybe in the middle of a message
+                number, manner = self._bury(connection)
+                if number in self._tasks:
+                    self._lose(number, manner)
+        return bool(ready)
 
-    def _bury(self, worker: _Worker) -> None:
-        """A worker is gone: hand its task out again, or give it up."""
-        worker.process.join(_END_SECONDS)
-        manner, task = describe_exit(worker.process.exitcode), worker.task
-        self._workers.remove(worker)
-        worker.end()
-        if task is not None and (again := self._flights.lose(task.number, manner)) is not None:
-            self._new_worker().give(again)
+    def _bury(self, connection: Connection) -> tuple[int, str]:
+        """Release a worker that has ended, or ends now; its training, and how it ended."""
+        number, process = self._workers.pop(connection)
+        connection.close()
+        process.join(_END_SECONDS)
+        if process.is_alive():
+            process.kill()
+            process.join()
+        manner = describe_exit(process.exitcode)
+        process.close()
+        return number, manner
 
     def close(self) -> None:
         """End all workers, whatever they are at."""
-        workers, self._workers = self._workers, []
-        for worker in workers:
-            worker.process.terminate()  # all first, so that they end side by side
-        for worker in workers:
-            worker.end()
+        for _, process in self._workers.values():
+            process.terminate()  # all first, so that they end side by side
+        for connection in list(self._workers):
+            self._bury(connection)
 
 
-def _work(connection: Connection, pickled: bytes, parent: int) -> None:
-    """The process's main function: tasks in, events out, until the parent is gone."""
+def _work(connection: Connection, number: int, pickled: bytes, parent: int) -> None:
+    """The process's main function: trains, and sends what happens."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     die_with(parent, parent_is_lasting=True)  # of the fork server, which ends with the parent
     use_one_thread()
-    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
-        while True:
-            task: Task = connection.recv()
-            try:
-                event: Event = cloudpickle.loads(pickled)(task, connection.send)
-            except Exception:
-                event = failure(task.number, traceback.format_exc())
-            connection.send(event)
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        connection.send(trained(number, lambda: from_peer(pickled), connection.send))
+
+
+# ------------------------------------------------------------------------------------------------------------ on Ray
+class RayEngine(Engine):
+    """Several trainings at once, each as a Ray task with CPUs, and as many threads, of its own; some may have to wait.
+
+    Without an `address` it starts a Ray on this machine, unless one is running in this process or RAY_ADDRESS names
+    one. Ray repeats nothing by itself.
+
+    Raises:
+        InputError: Ray is not installed, or there is no cluster at the address.
+    """
+
+    def __init__(self, parallel: int, train: Trainer, *, address: str | None = None, num_cpus: float = 1.0) -> None:
+        super().__init__(parallel, threads=max(1, int(num_cpus)))
+        self._train = train
+        self._streams: dict[int, Any] = {}  # by number of the training: Ray's generator of references to pickled events
+        options = {"num_cpus": num_cpus}
+        self._connection = RayConnection(RayConfig(workers=parallel, address=address, actor_options=options), parallel)
+        self._ray = self._connection.ray
+        self._remote = self._ray.remote(_work_on_ray).options(
+            **options, num_returns="streaming", max_retries=0, scheduling_strategy="SPREAD", name="stockade-workflow"
+        )
+        try:
+            self._warn_of_little_room(num_cpus)
+        except BaseException:
+            self.close()
+            raise
+
+    def _warn_of_little_room(self, num_cpus: float) -> None:
+        """Tell the user why nothing will happen, or less at once than was asked for; a cluster may still grow."""
+        nodes = [node["Resources"].get("CPU", 0.0) for node in self._ray.nodes() if node["Alive"]]
+        room = sum(int(cpus / num_cpus) for cpus in nodes)
+        if room < self.capacity:
+            warnings.warn(
+                f"the Ray cluster has room for {room} trainings of {num_cpus:g} CPUs at once (CPUs of its nodes: "
+                f"{', '.join(f'{cpus:g}' for cpus in nodes)}), the others of --parallel {self.capacity} wait; change "
+                "--num-cpus-per-workflow or --parallel, or add nodes",
+                stacklevel=3,
+            )
+
+    def _start(self, task: Task) -> None:
+        pickled = to_worker((self._train, task))
+        self._streams[task.number] = self._remote.remote(stockade.__version__, task.number, pickled)
+
+    def _collect(self, timeout: float | None) -> bool:
+        streams = list(self._streams.values())
+        if not streams or not self._ray.wait(streams, timeout=timeout)[0]:
+            return False
+        ready, _ = self._ray.wait(streams, num_returns=len(streams), timeout=0)  # whatever is there by now
+        for number in [n for n, mine in self._streams.items() if any(mine is stream for stream in ready)]:
+            self._take(number)
+        return True
+
+    def _take(self, number: int) -> None:
+        """One event of a training, or the news that there will be none."""
+        errors = self._ray.exceptions
+        try:
+            self._receive(from_peer(self._ray.get(next(self._streams[number]))))
+        except errors.RayTaskError as error:  # not of the training, which reports its own failures
+            hint = f"are stockade[train,ray] {stockade.__version__} and the same Python installed on every node?"
+            self._receive(failure(number, f"{error}\n{hint}"))
+        except errors.RayError as error:  # of the worker or its node: whatever Ray says of it, the training is gone
+            self._lose(number, f"was lost: {' '.join(str(error).split()).rstrip('.')}")
+        if number not in self._tasks:
+            del self._streams[number]
+
+    def close(self) -> None:
+        """End all trainings in flight, and Ray if it was started here."""
+        streams, self._streams = list(self._streams.values()), {}
+        if streams and self._ray.is_initialized():
+            with contextlib.suppress(self._ray.exceptions.RayError):
+                for stream in streams:
+                    self._ray.cancel(stream, force=True)
+                ends = [stream.completed() for stream in streams]
+                self._ray.wait(ends, num_returns=len(ends), timeout=_RAY_END_SECONDS)
+        self._connection.close()
+
+
+def _work_on_ray(version: str, number: int, pickled: bytes) -> Iterator[bytes]:
+    """The Ray task, somewhere in the cluster: trains in a thread and hands the events on as they come."""
+    if version != stockade.__version__:
+        text = f"this node has stockade {stockade.__version__}, the search is of {version}: install the same on all"
+        yield quickly_pickled(failure(number, text))
+        return
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+
+    def run() -> None:
+        events.put(trained(number, lambda: from_peer(pickled), events.put))
+
+    threading.Thread(target=run, name=f"training-{number}", daemon=True).start()
+    event: Event | None = None
+    while not isinstance(event, WorkflowResult | Failed):
+        event = events.get()
+        yield quickly_pickled(event)

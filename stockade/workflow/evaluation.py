@@ -17,9 +17,10 @@ from stockade.learn.players import Player
 from stockade.learn.results import EvaluateResult, Section
 from stockade.text import Table, fixed
 from stockade.vector.native import NativeVectorEnv
-from stockade.workflow.compliance import COMPLIES, VIOLATES, judge, ranks
+from stockade.workflow.aligned import COMPLIES, VIOLATES, judge
 from stockade.workflow.config import RewardProtocol
-from stockade.workflow.orders import Order, describe
+from stockade.workflow.orders import Order
+from stockade.workflow.units import TYPES
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,8 @@ def compliance(player: Player, config: EvaluateConfig) -> Section | None:
         for c in cells
     ]  # fmt: skip
     header = ["attacker", "steps", "compliance", "judged fixes per episode", "episodes without one"]
-    content = {"order": describe(order), "compliance": [asdict(cell) for cell in cells]}
-    return Section(Table(header, rows, f"order: {describe(order)}"), content)
+    content = {"order": TYPES.describe(order), "compliance": [asdict(cell) for cell in cells]}
+    return Section(Table(header, rows, f"order: {TYPES.describe(order)}"), content)
 
 
 def _cell(agent: Agent, order: Order, config: EvaluateConfig, red: str, horizon: int) -> CellCompliance:
@@ -107,7 +108,7 @@ def _cell(agent: Agent, order: Order, config: EvaluateConfig, red: str, horizon:
         access = envs.true_state().red_access
         for _ in range(horizon):
             actions = agent.act(obs, generator)
-            judge(access, actions, alive, ranks(order), alignment.foothold == "count",
+            judge(access, actions, alive, TYPES.ranks(order), alignment.foothold == "count",
                   alignment.idle_fixes == "violate", verdicts)  # fmt: skip
             complied += verdicts == COMPLIES
             judged += (verdicts == COMPLIES) | (verdicts == VIOLATES)

@@ -18,21 +18,17 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
 class Prior(NamedTuple):
-    """Log-normal; and the values, equally spaced in their logarithm, at which the search for the best begins."""
+    """Log-normal; and the values, `points` equally spaced in their logarithm, at which the search begins."""
 
     median: float
     log_sd: float
     lowest: float
     highest: float
     points: int
-
-    @property
-    def grid(self) -> np.ndarray:
-        """(points,) logarithms."""
-        return np.linspace(np.log(self.lowest), np.log(self.highest), self.points)
 
 
 #: Of theta x (largest distance), signal_variance / scale^2 and noise_variance / scale^2; the scale is the standard
@@ -46,7 +42,8 @@ PRIORS = (
 )
 _CENTRES = np.log([prior.median for prior in PRIORS])
 _LOG_SDS = np.array([prior.log_sd for prior in PRIORS])
-_GRID = np.stack(np.meshgrid(*(prior.grid for prior in PRIORS), indexing="ij"), axis=-1).reshape(-1, len(PRIORS))
+_AXES = (np.linspace(np.log(prior.lowest), np.log(prior.highest), prior.points) for prior in PRIORS)
+_GRID = np.stack(np.meshgrid(*_AXES, indexing="ij"), axis=-1).reshape(-1, len(PRIORS))
 #: Neighbours that the refinement looks at: one step in each direction.
 _MOVES = np.concatenate([np.eye(len(PRIORS)), -np.eye(len(PRIORS))])
 _FIRST_STEP, _LAST_STEP = 0.4, 0.005  #: of the refinement, in logarithms
@@ -65,7 +62,6 @@ class Hyperparameters:
     noise_variance: float
 
 
-@dataclass(frozen=True, eq=False)
 class Observations:
     """What was seen. Kept in an order of its own, so that results do not depend on the order of telling.
 
@@ -73,23 +69,16 @@ class Observations:
         arms: (n,) int64. values: (n,) float64. variances: (n,) float64, known, of the measurement.
     """
 
-    arms: np.ndarray
-    values: np.ndarray
-    variances: np.ndarray
-
-    def __post_init__(self) -> None:
-        """Check and sort."""
-        arms = np.asarray(self.arms, np.int64).reshape(-1)
-        values, variances = (np.asarray(x, np.float64).reshape(-1) for x in (self.values, self.variances))
-        if not len(arms) == len(values) == len(variances):
-            raise ValueError(f"{len(arms)} arms, {len(values)} values, {len(variances)} variances: must be as many")
-        if not np.isfinite(values).all():
-            raise ValueError(f"values must be finite: {values}")
-        if not (np.isfinite(variances) & (variances >= 0)).all():
-            raise ValueError(f"variances must be finite and not negative: {variances}")
-        order = np.lexsort((variances, values, arms))
-        for name, array in (("arms", arms), ("values", values), ("variances", variances)):
-            object.__setattr__(self, name, array[order])
+    def __init__(self, arms: ArrayLike, values: ArrayLike, variances: ArrayLike) -> None:
+        columns = np.asarray(arms, np.int64), np.asarray(values, np.float64), np.asarray(variances, np.float64)
+        if len({column.shape for column in columns}) > 1:
+            raise ValueError("{} arms, {} values, {} variances: must be as many".format(*map(len, columns)))
+        if not np.isfinite(columns[1]).all():
+            raise ValueError(f"values must be finite: {columns[1]}")
+        if not (np.isfinite(columns[2]) & (columns[2] >= 0)).all():
+            raise ValueError(f"variances must be finite and not negative: {columns[2]}")
+        order = np.lexsort(columns[::-1])
+        self.arms, self.values, self.variances = (column[order] for column in columns)
 
     def __len__(self) -> int:
         """Number of observations."""
@@ -97,15 +86,12 @@ class Observations:
 
     def also(self, arms: np.ndarray, values: np.ndarray, variances: np.ndarray) -> Observations:
         """These and others."""
-        return Observations(
-            np.concatenate([self.arms, arms]),
-            np.concatenate([self.values, values]),
-            np.concatenate([self.variances, variances]),
-        )
+        pairs = (self.arms, arms), (self.values, values), (self.variances, variances)
+        return Observations(*(np.concatenate(pair) for pair in pairs))
 
 
 class Posterior(NamedTuple):
-    """Of f on every arm, without noise: mean (a,), sd (a,)."""
+    """Of f on every arm, without noise: (a,) each."""
 
     mean: np.ndarray
     sd: np.ndarray
@@ -113,14 +99,7 @@ class Posterior(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class GaussianProcess:
-    """A Gaussian process with its hyperparameters and what it has seen.
-
-    Attributes:
-        distance: (a, a) between all arms; 0 between arms that are equal.
-        data: what was seen.
-        hyper: hyperparameters.
-        mean: the constant; None: unknown.
-    """
+    """A Gaussian process and what it has seen. `distance`: (a, a), 0 between equal arms; `mean`: None if unknown."""
 
     distance: np.ndarray
     data: Observations
@@ -157,11 +136,10 @@ class GaussianProcess:
         solved = np.linalg.solve(root, np.column_stack([ones, values - offset, similar]))
         one, value, similar = solved[:, 0], solved[:, 1], solved[:, 2:]
         variance = signal - (similar**2).sum(axis=0)
+        constant = 0.0
         if self.mean is None:
             constant = one @ value / (one @ one)
             variance += (1 - one @ similar) ** 2 / (one @ one)
-        else:
-            constant = 0.0
         mean = offset + constant + (value - constant * one) @ similar
         first = (self.distance == 0).argmax(axis=1)  # sums may be rounded differently from column to column
         return Posterior(mean[first], np.sqrt(np.maximum(variance, 0.0))[first])
@@ -211,19 +189,15 @@ def most_plausible(
         prior = -0.5 * (((points - _CENTRES) / _LOG_SDS) ** 2).sum(axis=1)
         return prior + _log_likelihoods(between, values, variances, np.exp(points), fixed)
 
-    if len(data) > (fixed is None):  # a single value of unknown mean fits everything equally
-        candidates = np.concatenate([_CENTRES[None], _GRID])
+    best, highest, step = _CENTRES, -np.inf, _FIRST_STEP
+    candidates = np.concatenate([_CENTRES[None], _GRID])
+    while step > _LAST_STEP and len(data) > (fixed is None):  # a single value of unknown mean fits all equally
         densities = density(candidates)
-        best, highest, step = candidates[densities.argmax()], densities.max(), _FIRST_STEP
-        while step > _LAST_STEP:
-            neighbours = np.clip(best + step * _MOVES, _CENTRES - _FARTHEST, _CENTRES + _FARTHEST)
-            densities = density(neighbours)
-            if densities.max() > highest:
-                best, highest = neighbours[densities.argmax()], densities.max()
-            else:
-                step /= 2
-    else:
-        best = _CENTRES
+        if densities.max() > highest:
+            best, highest = candidates[densities.argmax()], densities.max()
+        else:
+            step /= 2
+        candidates = np.clip(best + step * _MOVES, _CENTRES - _FARTHEST, _CENTRES + _FARTHEST)
     theta, signal, noise = np.exp(best)
     return Hyperparameters(float(theta / largest), float(signal * unit**2), float(noise * unit**2))
 
@@ -257,5 +231,4 @@ def _log_likelihoods(
     if mean is None:  # the integral over the constant: a Gaussian of precision ones' K^-1 ones about its estimate
         precision, product = (one**2).sum(axis=1), (one * value).sum(axis=1)
         result += 0.5 * product**2 / precision - 0.5 * np.log(precision / (2 * np.pi))
-    total: np.ndarray = result
-    return total
+    return result

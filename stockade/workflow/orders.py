@@ -13,20 +13,18 @@ from typing import Literal
 
 import numpy as np
 
-from stockade.cage2.actions import ACTION_KIND, FIRST_DECOY, N_ACTIONS, REMOVE, RESTORE, SLEEP
+from stockade.cage2.actions import ACTION_HOST, ACTION_KIND, FIRST_DECOY, N_ACTIONS, REMOVE, RESTORE, SLEEP
 from stockade.cage2.scenario import FOOTHOLD, HOSTS
 from stockade.errors import InputError
 from stockade.vector.native import NativeVectorEnv
 
 Order = tuple[int, ...]
-DistanceKind = Literal["kendall", "spearman"]
 
 UNIT_TYPES = ("defender", "enterprise", "op_server", "op_host", "user")
 N_TYPES = len(UNIT_TYPES)
 DEFENDER, ENTERPRISE, OP_SERVER, OP_HOST, USER = range(N_TYPES)
-#: All of them, lexicographically; the number of an order is its place here.
+#: Lexicographically; the number of an order is its place here.
 ORDERS: tuple[Order, ...] = tuple(itertools.permutations(range(N_TYPES)))
-N_ORDERS = len(ORDERS)
 _NUMBERS = {order: number for number, order in enumerate(ORDERS)}
 
 #: Of the first version's canonical orders we know the names; the orders are ours. They put enterprise, op_server and
@@ -49,6 +47,9 @@ _CANONICAL_NAMES = {order: name for name, order in CANONICAL.items()}
 #: (13,) int8, the unit type of each host: its name without the number.
 HOST_TYPES = np.array([UNIT_TYPES.index(name.rstrip("0123456789").lower()) for name in HOSTS], np.int8)
 HOST_TYPES.setflags(write=False)
+NOT_A_FIX = -1
+FIXED_HOST = np.where(np.isin(ACTION_KIND, (REMOVE, RESTORE)), ACTION_HOST, NOT_A_FIX).astype(np.int8)
+"""(145,) host that an action repairs, or NOT_A_FIX."""
 ALL_MATTER = np.ones(N_TYPES, np.bool_)
 ALL_MATTER.setflags(write=False)
 
@@ -67,70 +68,25 @@ def name_of(order: Sequence[int]) -> str | None:
     return _CANONICAL_NAMES.get(tuple(order))
 
 
-def describe(order: Sequence[int]) -> str:
-    """For a person, and parse_order: `"user > defender > op_server > enterprise > op_host"`."""
-    return " > ".join(UNIT_TYPES[unit] for unit in order)
-
-
-def parse_order(text: str) -> Order:
-    """Of a canonical name, a number from 0 to 119, or the five types separated by `,` or `>`."""
-    name = text.strip().lower().replace("-", "_")
-    if name in CANONICAL:
-        return CANONICAL[name]
-    if name.isdecimal():
-        if int(name) < N_ORDERS:
-            return ORDERS[int(name)]
-        raise InputError(f"order {text!r}: there are {N_ORDERS} orders; take a number from 0 to {N_ORDERS - 1}")
-    units = [part.strip() for part in name.replace(">", ",").split(",")]
-    if len(units) == 1:
-        raise InputError(
-            f"order {text!r} is unknown; take one of {', '.join(CANONICAL)}, a number from 0 to {N_ORDERS - 1}, or the "
-            f"types {', '.join(UNIT_TYPES)} in an order of your own, separated by commas"
-        )
-    for unit in units:
-        if unit not in UNIT_TYPES:
-            raise InputError(f"order {text!r}: {unit!r} is no unit type; these are {', '.join(UNIT_TYPES)}")
-        if units.count(unit) > 1:
-            raise InputError(f"order {text!r}: {unit!r} stands there {units.count(unit)} times; name each type once")
-    missing = [unit for unit in UNIT_TYPES if unit not in units]
-    if missing:
-        raise InputError(f"order {text!r}: {', '.join(missing)} missing; name each of the {N_TYPES} types once")
-    return tuple(UNIT_TYPES.index(unit) for unit in units)
-
-
 def one_hot(order: Sequence[int]) -> np.ndarray:
     """(25,) uint8, what an agent is told: five bits a place, first place first; bit t says that type t stands there."""
     return np.eye(N_TYPES, dtype=np.uint8)[list(ORDERS[index_of(order)])].ravel()
 
 
 # ---------------------------------------------------------------------------------------------------------- distances
-def kendall(a: Sequence[int], b: Sequence[int], matters: np.ndarray = ALL_MATTER) -> int:
-    """Pairs of types that matter which a and b put the other way round."""
-    kept, other = restricted(a, matters), restricted(b, matters)
-    return sum(other.index(first) > other.index(second) for first, second in itertools.combinations(kept, 2))
-
-
-def spearman(a: Sequence[int], b: Sequence[int], matters: np.ndarray = ALL_MATTER) -> int:
-    """Sum of squared differences of the types' ranks among those that matter."""
-    kept, other = restricted(a, matters), restricted(b, matters)
-    return sum((rank - other.index(unit)) ** 2 for rank, unit in enumerate(kept))
-
-
-def distances(kind: DistanceKind, matters: np.ndarray = ALL_MATTER) -> np.ndarray:
+def distances(kind: Literal["kendall", "spearman"], matters: np.ndarray = ALL_MATTER) -> np.ndarray:
     """(120, 120) float64, between all orders; 0 between those that are equal in effect.
 
     Both are squared Euclidean distances, Kendall's (up to a factor) of the signs of all pairs, Spearman's of the ranks;
     so exp(-theta x distance) is a Gaussian kernel in either case, and positive definite for every theta > 0.
     """
-    matters = np.asarray(matters, np.bool_)
-    places = np.argsort(np.array(ORDERS), axis=1)[:, matters]  # (120, types that matter): where each one stands
+    places = np.argsort(ORDERS, axis=1)[:, np.asarray(matters, np.bool_)]  # (120, types that matter)
     if kind == "kendall":
         first, second = np.triu_indices(places.shape[1], 1)
         features = (places[:, first] < places[:, second]).astype(np.float64)
     else:
         features = places.argsort(axis=1).argsort(axis=1).astype(np.float64)
-    squares: np.ndarray = ((features[:, None] - features[None]) ** 2).sum(axis=2)
-    return squares
+    return ((features[:, None] - features[None]) ** 2).sum(axis=2)
 
 
 # --------------------------------------------------------------------------------------------- orders equal in effect
@@ -153,8 +109,8 @@ def members_of(order: Sequence[int], matters: np.ndarray) -> tuple[Order, ...]:
 
 def preference(order: Sequence[int]) -> tuple[int, int]:
     """Sort key among orders that are equally good choices: canonical ones first, as listed, then by number."""
-    name = name_of(order)
-    return (len(CANONICAL) if name is None else list(CANONICAL).index(name), index_of(order))
+    names = [*CANONICAL, None]
+    return names.index(name_of(order)), index_of(order)
 
 
 def representative(order: Sequence[int], matters: np.ndarray) -> Order:
@@ -163,15 +119,9 @@ def representative(order: Sequence[int], matters: np.ndarray) -> Order:
 
 
 # ------------------------------------------------------------------------------------------------- what red can hold
-_FIXES, _REMOVES, _RESTORES, _DECOYS = (
-    np.flatnonzero(mask)
-    for mask in (
-        (ACTION_KIND == REMOVE) | (ACTION_KIND == RESTORE),
-        ACTION_KIND == REMOVE,
-        ACTION_KIND == RESTORE,
-        (ACTION_KIND >= FIRST_DECOY) & (ACTION_KIND < RESTORE),
-    )
-)
+_REMOVES, _RESTORES = (np.flatnonzero(kind == ACTION_KIND) for kind in (REMOVE, RESTORE))
+_FIXES = np.flatnonzero(FIXED_HOST != NOT_A_FIX)
+_DECOYS = np.flatnonzero((ACTION_KIND >= FIRST_DECOY) & (ACTION_KIND < RESTORE))
 _N_BEHAVIOURS = 8
 
 
@@ -183,15 +133,8 @@ def _various_actions(rng: np.random.Generator, own: np.ndarray) -> np.ndarray:
     """
     n = len(own)
     sometimes = [rng.choice(kind, n) for kind in (_FIXES, _REMOVES, _DECOYS)] + [own]
-    return np.concatenate(
-        [
-            np.full(n, SLEEP),
-            rng.integers(N_ACTIONS, size=n),
-            rng.choice(_FIXES, n),
-            *(np.where(rng.random(n) < 0.5, actions, SLEEP) for actions in sometimes),
-            own,
-        ]
-    )
+    always = [np.full(n, SLEEP), rng.integers(N_ACTIONS, size=n), rng.choice(_FIXES, n)]
+    return np.concatenate([*always, *(np.where(rng.random(n) < 0.5, kind, SLEEP) for kind in sometimes), own])
 
 
 def hosts_red_can_hold(
@@ -199,13 +142,8 @@ def hosts_red_can_hold(
 ) -> np.ndarray:
     """(13,) bool, hosts that red was seen to hold in play against various blues, its foothold included.
 
-    Found by looking, not known beforehand. For `mix` every attacker takes part. The same arguments give the same
-    answer. A host that needs more luck or a cleverer blue would be missed.
-
-    Args:
-        red, rules, horizon: as in WorldConfig.
-        steps: to play in all, about; an episode a world.
-        seed: of the worlds and of blue.
+    Found by looking, in about so many `steps`: a host that needs more luck or a cleverer blue would be missed. For
+    `mix` every attacker takes part. The same arguments give the same answer.
     """
     rng = np.random.default_rng(seed)
     own = rng.choice(_RESTORES, min(max(10, steps // (_N_BEHAVIOURS * horizon)), 5000))

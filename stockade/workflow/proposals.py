@@ -1,108 +1,33 @@
 """Which order to train next, given what others were worth: GP-UCB, and three strategies to compare it with.
 
-    tell(result) ... -> value model, feasibility model -> propose(pending) -> Proposal
+    tell(result) ... -> value model, feasibility model -> propose(pending) -> Candidate
 
 All strategies work on classes of orders that are equal in effect (every order is a class of its own with --no-classes),
 propose the representative of a class, never a class that is pending, and never one that has once failed to comply. A
 proposal depends on the configuration, on the results and on what is pending, and on nothing else: a search that is
-resumed tells the same results again and continues as it would have.
-
-With `--constraint strict` every order complies, and a class that is proposed again is trained further. The model sees
-the latest value of each class, and the uncertainty of that value includes that more training may still improve it: the
-last gain is taken for what is yet to come. So plain UCB leaves an order alone once it no longer gains. What follows
-about feasibility, repeats and settled classes holds for `--constraint reward`.
-
-Value model: a Gaussian process over the 120 orders (gaussian_process.py). It sees the feasible results only. What an
-infeasible agent earned is the value of not keeping to the order, often a better one; believed, it would draw the search
-to orders that nobody can be made to follow.
-
-Feasibility model: a second Gaussian process with the same kernel. A training that complied counts 1, however much it
-complied, since it stops as soon as it reaches the threshold; one that did not counts from -0.3 (just missed) to -1 (no
-compliance, no fix at all, or too few to judge). Orders are presumed feasible: the mean is fixed above 0. A new training
-is expected to comply with the probability that this process, noise included, is positive there. So one near miss does
-not rule out similar orders, several do, and so does a single total failure.
-
-GP-UCB takes the highest mean + beta x sd among the hopeful classes: those that were feasible already, or are so with a
-probability of at least MIN_FEASIBILITY. Without a hopeful class, or while nothing feasible is known and thus no value,
-it looks for what is feasible: the most probable class. Three rules keep it from going round in circles:
-- What has failed counts, like what is pending, as if it had been seen at its mean: no longer unknown. Else the sd, and
-  UCB with it, would stay high just where every training fails and no value is ever learned.
-- A class that was trained and is known well (see SETTLED) waits until all hopeful ones are. Plain UCB goes back to one
-  good order again and again while the next best guesses are only a little lower, and never sees them.
-- Each training of a class that was feasible already lowers the least probability (to a half after the first, a third
-  after the second, ...), so that a search with nothing better to do than to repeat turns to the improbable.
+resumed tells the same results again and continues as it would have. docs/search.md has the rules and their reasons.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.gaussian_process import GaussianProcess, Observations, Posterior
-from stockade.workflow.orders import (
-    ALL_MATTER,
-    CANONICAL,
-    N_ORDERS,
-    ORDERS,
-    DistanceKind,
-    Order,
-    classes_of,
-    distances,
-    index_of,
-    members_of,
-    preference,
-)
+from stockade.workflow.gaussian_process import GaussianProcess, Observations
+from stockade.workflow.orders import ALL_MATTER, CANONICAL, ORDERS, Order, classes_of, distances, index_of, preference
+from stockade.workflow.records import WorkflowResult
 
 MIN_FEASIBILITY = 0.25  #: least probability of complying with which GP-UCB tries an order for its value
 PRESUMED_MARGIN = 0.5  #: mean of the feasibility model; before anything is known it gives a probability of 0.69
 NEAR_MISS = -0.3  #: what a training counts for feasibility that fell short of the threshold by next to nothing
 SETTLED = 0.3  #: share of the sd among orders to which that of one must have shrunk for no repeat to be needed
 N_TOP = 5  #: candidates that a proposal shows
-FIRST_GAIN = (
-    0.2  #: what the first training of an order may still gain, as a share of its value, until one was continued
-)
+FIRST_GAIN = 0.2  #: share of its value that the first training of an order may still gain, until one was continued
 _DIGITS = 9  #: differences of scores beyond are rounding, not preference
-_KERNELS: dict[str, DistanceKind] = {"mallows": "kendall", "spearman": "spearman"}
-
-
-class Trained(Protocol):
-    """What a strategy wants to know of a training; records.WorkflowResult has it."""
-
-    @property
-    def order(self) -> Order:
-        """What it complies with."""
-        ...
-
-    @property
-    def value(self) -> float:
-        """Mean environment reward."""
-        ...
-
-    @property
-    def value_error(self) -> float:
-        """Standard error of the value; NaN if unknown."""
-        ...
-
-    @property
-    def gain(self) -> float:
-        """Value minus that of the training which it continues; NaN if it continues none."""
-        ...
-
-    @property
-    def feasible(self) -> bool:
-        """Whether it complies enough."""
-        ...
-
-    @property
-    def compliance(self) -> float:
-        """How much; NaN if nothing was fixed."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -114,6 +39,7 @@ class Candidate:
         ucb, mean, sd: of its value, with what is pending or has failed as if seen at its mean; NaN as long as nothing
             feasible is known.
         feasibility: probability that a training complies.
+        top: of the one that is proposed: the candidates that GP-UCB likes best, best first, whatever the strategy.
     """
 
     order: Order
@@ -121,59 +47,35 @@ class Candidate:
     mean: float
     sd: float
     feasibility: float
+    top: tuple[Candidate, ...] = ()
 
 
-@dataclass(frozen=True)
-class Proposal(Candidate):
-    """What to train next. `top`: the candidates that GP-UCB likes best, best first, whatever the strategy."""
-
-    top: tuple[Candidate, ...] = field(default=())
-
-
-@dataclass(frozen=True)
-class RankedClass:
-    """A class that was tried.
+class Strategy:
+    """Remembers results and chooses as `config.search` says.
 
     Attributes:
-        order: its representative, or if that was not trained the first one that was.
-        mean, sd: posterior of its value; NaN if nothing feasible is known.
-        measured: mean value of its feasible trainings, or if there are none of all; with strict the latest value.
-        attempts: trainings. feasible: whether any complied.
-        members: all orders of the class.
+        matters: (5,) bool, types that count: those that red can hold, with --no-classes all.
     """
 
-    order: Order
-    mean: float
-    sd: float
-    measured: float
-    attempts: int
-    feasible: bool
-    members: tuple[Order, ...]
-
-
-class Strategy(ABC):
-    """Remembers results and chooses. Subclasses say which of the open classes it is."""
-
     def __init__(self, config: SearchConfig, matters: np.ndarray) -> None:
-        """`matters`: (5,) bool, types that red can hold; without --classes all count."""
         self._config, self._strict = config, config.constraint == "strict"
-        self._results: list[Trained] = []
-        self._matters = np.zeros_like(ALL_MATTER) if config.classes else ALL_MATTER.copy()
+        self._results: list[WorkflowResult] = []
+        self.matters = ~ALL_MATTER if config.classes else ALL_MATTER
         self.set_matters(matters)
 
     # ------------------------------------------------------------------------------------------------ what is known
     def set_matters(self, matters: np.ndarray) -> None:
         """Red was seen to hold these types; they count from now on beside those that counted before."""
-        self._matters = self._matters | np.asarray(matters, np.bool_)
-        self._distance = distances(_KERNELS[self._config.kernel], self._matters)
-        self._class_of = classes_of(self._matters)
-        by_preference = sorted(range(N_ORDERS), key=lambda number: preference(ORDERS[number]), reverse=True)
+        self.matters = self.matters | np.asarray(matters, np.bool_)
+        self._distance = distances("kendall" if self._config.kernel == "mallows" else "spearman", self.matters)
+        self._class_of = classes_of(self.matters)
+        by_preference = sorted(range(len(ORDERS)), key=lambda number: preference(ORDERS[number]), reverse=True)
         first = {int(self._class_of[number]): number for number in by_preference}  # the last one set stays
         #: (classes,) the number of the representative of each class
         self._representatives = np.array([first[c] for c in range(len(first))])
         self._forget_models()
 
-    def tell(self, result: Trained) -> None:
+    def tell(self, result: WorkflowResult) -> None:
         """A training has ended."""
         index_of(result.order)
         if result.feasible and not math.isfinite(result.value):
@@ -182,40 +84,36 @@ class Strategy(ABC):
         self._forget_models()
 
     @property
-    def matters(self) -> np.ndarray:
-        """(5,) bool, types that count."""
-        return self._matters.copy()
-
-    @property
     def n_classes(self) -> int:
         """Number of classes of equal orders."""
         return len(self._representatives)
+
+    def _class(self, order: Order) -> int:
+        return int(self._class_of[index_of(order)])
 
     # ------------------------------------------------------------------------------------------------------- models
     def _forget_models(self) -> None:
         self._value: GaussianProcess | None = None
         self._margin: GaussianProcess | None = None
 
-    def _value_model(self) -> GaussianProcess:
-        if self._value is None:
-            seen = self._seen()
-            errors = np.array([r.value_error for r in seen], np.float64)
-            errors = np.where(np.isfinite(errors), errors, 0.0)  # unknown: all noise is for the model to learn
-            data = Observations(
-                np.array([index_of(r.order) for r in seen]),
-                np.array([r.value for r in seen]),
-                errors**2 + self._gains_to_come(seen) ** 2,
-            )
-            self._value = GaussianProcess.fit(self._distance, data)
-        return self._value
-
-    def _seen(self) -> list[Trained]:
+    def _seen(self) -> list[WorkflowResult]:
         """Results that the value model sees: the feasible ones; with strict the latest of each class."""
         if self._strict:
             return list({self._class(r.order): r for r in self._results}.values())
         return [r for r in self._results if r.feasible]
 
-    def _gains_to_come(self, results: Sequence[Trained]) -> np.ndarray:
+    def value_model(self) -> GaussianProcess:
+        """Of the value of all 120 orders."""
+        if self._value is None:
+            seen = self._seen()
+            errors = np.array([r.value_error for r in seen], np.float64)
+            errors = np.where(np.isfinite(errors), errors, 0.0)  # unknown: all noise is for the model to learn
+            variances = errors**2 + self._gains_to_come(seen) ** 2
+            data = Observations([index_of(r.order) for r in seen], [r.value for r in seen], variances)
+            self._value = GaussianProcess.fit(self._distance, data)
+        return self._value
+
+    def _gains_to_come(self, results: Sequence[WorkflowResult]) -> np.ndarray:
         """(n,) what more training may still add to each value; 0 with reward, where nothing is trained further."""
         gains = np.array([r.gain for r in results], np.float64)
         if not self._strict or not len(gains):
@@ -226,57 +124,63 @@ class Strategy(ABC):
 
     def noise_sd(self) -> float:
         """Standard deviation between two trainings of the same order, as the value model sees it; 0 if it saw none."""
-        return math.sqrt(self._value_model().hyper.noise_variance) if self._seen() else 0.0
+        return math.sqrt(self.value_model().hyper.noise_variance) if self._seen() else 0.0
 
-    def _feasibility(self) -> np.ndarray:
+    def feasibility(self) -> np.ndarray:
         """(120,) probability that a training complies."""
         if self._strict:
-            return np.ones(N_ORDERS)
+            return np.ones(len(ORDERS))
         if self._margin is None:
-            data = Observations(
-                np.array([index_of(r.order) for r in self._results]),
-                np.array([margin(r, self._config.protocol.compliance_threshold) for r in self._results]),
-                np.zeros(len(self._results)),
-            )
+            threshold = self._config.protocol.compliance_threshold
+            margins = [margin(r, threshold) for r in self._results]
+            data = Observations([index_of(r.order) for r in self._results], margins, np.zeros(len(margins)))
             self._margin = GaussianProcess.fit(self._distance, data, PRESUMED_MARGIN, scale=1.0)
         mean, sd = self._margin.posterior()
         z = mean / np.sqrt(sd**2 + self._margin.hyper.noise_variance)
         return np.array([0.5 * math.erfc(-x / math.sqrt(2)) for x in z])
 
-    def posterior(self) -> Posterior:
-        """Of the value of all 120 orders; NaN as long as nothing feasible is known."""
-        if not any(r.feasible for r in self._results):
-            return Posterior(np.full(N_ORDERS, np.nan), np.full(N_ORDERS, np.nan))
-        return self._value_model().posterior()
-
     # ----------------------------------------------------------------------------------------------------- choosing
-    def propose(self, pending: Sequence[Order] = ()) -> Proposal | None:
+    def propose(self, pending: Sequence[Order] = ()) -> Candidate | None:
         """The next one, while `pending` are being trained.
 
         None: nothing sensible is left. That is so if every class is pending or has failed, or a single one has not and
         is known. While something is pending the next result may change that: ask again then.
         """
         under_way = np.array([index_of(order) for order in pending], np.int64)
-        classes = self._domain()
-        closed = {self._class(r.order) for r in self._results if not r.feasible}
-        remaining = [c for c in classes if c not in closed]
         attempts = np.bincount([self._class(r.order) for r in self._results], minlength=self.n_classes)
+        closed = {self._class(r.order) for r in self._results if not r.feasible}
+        remaining = [c for c in self._domain() if c not in closed]
         if len(remaining) == 1 and attempts[remaining[0]] > 0:
             return None  # nothing to compare it with
-        busy = set(self._class_of[under_way].tolist())
-        waiting = [c for c in remaining if c not in busy]
+        waiting = [c for c in remaining if c not in self._class_of[under_way]]
         if not waiting:
             return None
         candidates, liked = self._judge(waiting, attempts, under_way)
         chosen = self._choose(liked, attempts, len(self._results) + len(pending))
-        if chosen is None:
-            return None
-        best = candidates[chosen]
-        top = tuple(candidates[c] for c in liked[:N_TOP])
-        return Proposal(best.order, best.ucb, best.mean, best.sd, best.feasibility, top)
+        return None if chosen is None else replace(candidates[chosen], top=tuple(candidates[c] for c in liked[:N_TOP]))
 
-    def _class(self, order: Order) -> int:
-        return int(self._class_of[index_of(order)])
+    def _domain(self) -> Sequence[int]:
+        """Classes that the strategy considers."""
+        if self._config.search == "round-robin":
+            return list(dict.fromkeys(self._class(order) for order in CANONICAL.values()))
+        return range(self.n_classes)
+
+    def _choose(self, liked: list[int], attempts: np.ndarray, number: int) -> int | None:
+        """One of the classes that are neither pending nor closed, which come as GP-UCB likes them; never none.
+
+        Args:
+            liked: classes. attempts: (classes,) trainings of each so far. number: of this proposal in the search.
+        """
+        fewest = [c for c in sorted(liked) if attempts[c] == attempts[liked].min()]
+        match self._config.search:
+            case "gp-ucb":
+                return liked[0]
+            case "random":  # none again before all had their turn
+                return fewest[int(np.random.default_rng([self._config.seed, number]).integers(len(fewest)))]
+            case "round-robin":  # the canonical orders in turn, over and over
+                return min(fewest, key=self._domain().index)
+            case "all":  # each once, in the order of their representatives
+                return min((c for c in liked if attempts[c] == 0), key=self._representatives.__getitem__, default=None)
 
     def _judge(
         self, classes: list[int], attempts: np.ndarray, pending: np.ndarray
@@ -286,13 +190,13 @@ class Strategy(ABC):
         Equal ones: the class with fewer attempts, then canonical orders, then by number. Of the distances between
         orders no order is the centre, so that this alone decides on the first proposal.
         """
-        feasibility = self._feasibility()
+        feasibility, value = self.feasibility(), self.value_model()
         seen = [self._class(r.order) for r in self._results if r.feasible]
         feasible, repeats = set(seen), len(seen) - len(set(seen))
         failed = np.array([index_of(r.order) for r in self._results if not r.feasible], np.int64)
-        mean, sd = self._value_model().expecting(np.concatenate([pending, failed]))
+        mean, sd = value.expecting(np.concatenate([pending, failed]))
         ucb = mean + self._config.gp_beta * sd
-        unit = float(np.sqrt(self._value_model().hyper.signal_variance))
+        unit = float(np.sqrt(value.hyper.signal_variance))
 
         def dislike(c: int) -> tuple[float, ...]:
             arm = self._representatives[c]
@@ -304,107 +208,17 @@ class Strategy(ABC):
             scores = (by_value, by_feasibility) if hopeful else (by_feasibility, by_value)
             return (not hopeful, settled, *scores, int(attempts[c]), *preference(ORDERS[arm]))
 
-        if not feasible:  # what a model thinks that has seen nothing helps to choose, but says nothing
-            mean, sd, reported = (np.full(N_ORDERS, np.nan) for _ in range(3))
-        else:
-            reported = ucb
-        arms = {c: int(self._representatives[c]) for c in classes}
-        candidates = {
-            c: Candidate(ORDERS[a], float(reported[a]), float(mean[a]), float(sd[a]), float(feasibility[a]))
-            for c, a in arms.items()
-        }
+        # What a model thinks that has seen nothing helps to choose, but says nothing.
+        shown = np.stack([ucb, mean, sd]) if feasible else np.full((3, len(ORDERS)), np.nan)
+        candidates = {}
+        for c in classes:
+            arm = self._representatives[c]
+            high, middle, spread = shown[:, arm].tolist()
+            candidates[c] = Candidate(ORDERS[arm], high, middle, spread, float(feasibility[arm]))
         return candidates, sorted(classes, key=dislike)
 
-    def _domain(self) -> list[int]:
-        """Classes that this strategy considers."""
-        return list(range(self.n_classes))
 
-    @abstractmethod
-    def _choose(self, liked: list[int], attempts: np.ndarray, number: int) -> int | None:
-        """One of the classes that are neither pending nor closed, which come as GP-UCB likes them.
-
-        Args:
-            liked: classes, never empty.
-            attempts: (classes,) trainings of each so far.
-            number: of this proposal in the search, from 0.
-        """
-
-    # ------------------------------------------------------------------------------------------------------ results
-    def ranking(self) -> list[RankedClass]:
-        """The classes that were tried: feasible ones by posterior mean, then the others by what was measured."""
-        mean, sd = self.posterior()
-        by_class: dict[int, list[Trained]] = {}
-        for r in self._results:
-            by_class.setdefault(self._class(r.order), []).append(r)
-        rows = []
-        for c, results in by_class.items():
-            tried = [tuple(r.order) for r in results]
-            arm = int(self._representatives[c])
-            counted = results[-1:] if self._strict else [r for r in results if r.feasible] or results
-            rows.append(
-                RankedClass(
-                    order=ORDERS[arm] if ORDERS[arm] in tried else tried[0],
-                    mean=float(mean[arm]),
-                    sd=float(sd[arm]),
-                    measured=float(np.mean([r.value for r in counted])),
-                    attempts=len(results),
-                    feasible=counted[0].feasible,
-                    members=members_of(ORDERS[arm], self._matters),
-                )
-            )
-
-        def place(row: RankedClass) -> tuple[bool, bool, float]:
-            score = row.mean if row.feasible else row.measured
-            return (not row.feasible, math.isnan(score), -score)
-
-        return sorted(rows, key=place)
-
-
-class GPUCB(Strategy):
-    """The one that GP-UCB likes best."""
-
-    def _choose(self, liked: list[int], attempts: np.ndarray, number: int) -> int | None:
-        return liked[0]
-
-
-class RandomSearch(Strategy):
-    """Any, but none again before all had their turn."""
-
-    def _choose(self, liked: list[int], attempts: np.ndarray, number: int) -> int | None:
-        fewest = min(attempts[c] for c in liked)
-        rest = sorted(c for c in liked if attempts[c] == fewest)
-        return rest[int(np.random.default_rng([self._config.seed, number]).integers(len(rest)))]
-
-
-class RoundRobin(Strategy):
-    """The canonical orders in turn, over and over."""
-
-    def _domain(self) -> list[int]:
-        return list(dict.fromkeys(self._class(order) for order in CANONICAL.values()))
-
-    def _choose(self, liked: list[int], attempts: np.ndarray, number: int) -> int | None:
-        return min(liked, key=lambda c: (attempts[c], self._domain().index(c)))
-
-
-class Everything(Strategy):
-    """Each class once, in the order of their representatives."""
-
-    def _choose(self, liked: list[int], attempts: np.ndarray, number: int) -> int | None:
-        untried = [c for c in liked if attempts[c] == 0]
-        return min(untried, key=lambda c: self._representatives[c], default=None)
-
-
-STRATEGIES: dict[str, type[Strategy]] = {
-    "gp-ucb": GPUCB, "random": RandomSearch, "round-robin": RoundRobin, "all": Everything,
-}  # fmt: skip
-
-
-def make_strategy(config: SearchConfig, matters: np.ndarray) -> Strategy:
-    """That of config.search; `matters`: (5,) bool, types that red can hold."""
-    return STRATEGIES[config.search](config, matters)
-
-
-def margin(result: Trained, threshold: float) -> float:
+def margin(result: WorkflowResult, threshold: float) -> float:
     """1 for a feasible result, else from NEAR_MISS down to -1: by how much of the threshold it fell short."""
     if result.feasible:
         return 1.0

@@ -1,9 +1,13 @@
-"""What passes between the search and those who train its orders: plain data that can go to other processes."""
+"""What passes between the search, its folder and those who train its orders: plain data that can go to other processes.
+
+Proposed (chosen, written down) -> Task (with weights or state) -> UpdateRow, Saved ... -> WorkflowResult
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+import math
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -14,65 +18,61 @@ if TYPE_CHECKING:
     from stockade.learn.checkpoint import Checkpoint
 
 StopReason = Literal["compliant", "plateau", "max_episodes", "budget", "fixed"]
+Statistics = dict[str, dict[str, dict[str, float]]]
+"""`by_type` or `by_host` -> name -> `fixes`, `complied`, `violated`, `held_steps`: means per episode."""
+ARRAYS = ("weights", "architecture", "returns", "state")
+"""Fields of a result that stand beside state.json."""
+
+
+@dataclass(frozen=True)
+class Proposed:
+    """An order that was chosen, and all that its training depends on."""
+
+    number: int  #: of the training in this search, from 0
+    order: Order  #: FREE for none
+    seed: int
+    episodes: int  #: that it may use of the budget
+    inherit: int | None = None  #: training whose weights (strict: whose whole state) it begins with
+    ucb: float = math.nan  #: what the model thought of it, as `mean`, `sd`, `feasibility`; NaN where nothing was asked
+    mean: float = math.nan
+    sd: float = math.nan
+    feasibility: float = math.nan
+    top: str = ""  #: the candidates that it thought best
 
 
 @dataclass(frozen=True)
 class Task:
-    """One order to train.
-
-    Attributes:
-        number: of the training in this search, from 0.
-        order: what the agent shall comply with; FREE for none.
-        config: of the search.
-        seed: of this training.
-        episodes: what it may use of the budget; a multiple of n_envs, unless update_steps is not whole episodes.
-        weights: to begin with, by name; None for new ones.
-        state: to continue from, of this training or of the one that it continues; None for a new beginning.
-        threads: that may work on it; results do not depend on it. None: as many as there are cores.
-    """
+    """One order to train."""
 
     number: int
     order: Order
     config: SearchConfig
     seed: int
-    episodes: int
-    weights: dict[str, np.ndarray] | None = None
-    state: Checkpoint | None = None
-    threads: int | None = None
+    episodes: int  #: a multiple of n_envs, unless update_steps is not whole episodes
+    weights: dict[str, np.ndarray] | None = None  #: to begin with, by name; None for new ones
+    state: Checkpoint | None = None  #: to continue from, of this training or of the one that it continues
+    threads: int | None = None  #: None: as many as there are cores; results do not depend on it
 
 
 @dataclass(frozen=True)
 class UpdateRow:
-    """One update of one training. Of the episodes that ended in it; NaN where none did.
-
-    Attributes:
-        number: of the training. update: from 1. episodes: of this training so far.
-        env_reward: mean return of the environment alone. alignment: mean of what was paid for alignment.
-        compliance: mean over episodes with a judged fix. fixes: judged fixes per episode (strict: fixes that were
-            carried out). no_fix: share of episodes without one.
-        collect_seconds, update_seconds: time. update_seconds is 0 for the last, after which nothing is learned.
-    """
+    """One update of one training, of the episodes that ended in it; NaN where none did."""
 
     number: int
-    update: int
-    episodes: int
-    env_reward: float
-    alignment: float
-    compliance: float
-    fixes: float
-    no_fix: float
+    update: int  #: from 1
+    episodes: int  #: of this training so far
+    env_reward: float  #: mean return of the environment alone
+    alignment: float  #: mean of what was paid for alignment
+    compliance: float  #: mean over episodes with a judged fix
+    fixes: float  #: judged fixes per episode; strict: fixes that were carried out
+    no_fix: float  #: share of episodes without one
     collect_seconds: float
-    update_seconds: float
+    update_seconds: float  #: 0 for the last, after which nothing is learned
 
 
 @dataclass(frozen=True)
 class Saved:
-    """The state of a training after an update: from here it can continue, bit for bit.
-
-    Attributes:
-        number: of the training. update: after which.
-        state: arrays and the rest.
-    """
+    """The state of a training after an update: from here it can continue, bit for bit."""
 
     number: int
     update: int
@@ -80,59 +80,35 @@ class Saved:
 
 
 @dataclass(frozen=True)
-class FixStatistics:
-    """What was repaired in the episodes that a compliance rests on, means per episode; empty with strict.
-
-    Attributes:
-        by_type: unit type -> {"fixes", "complied", "violated", "held_steps"}.
-        by_host: host name -> the same.
-    """
-
-    by_type: dict[str, dict[str, float]]
-    by_host: dict[str, dict[str, float]]
-
-
-@dataclass(frozen=True)
 class WorkflowResult:
-    """A trained order.
-
-    Attributes:
-        number, order: of the task.
-        value: mean environment reward; with several attackers their mean or the worst, as the goal says.
-        value_error: its standard error; value_episodes: how many episodes it rests on.
-        by_attacker: value against each of `config.reds`.
-        gain: value minus that of the training which this one continues; NaN if it continues none.
-        compliance: of the policy that is kept; NaN if no episode had a judged fix.
-        fixes: judged fixes per episode. no_fix: share of episodes without one.
-        feasible: compliance reached the threshold with enough fixes; always with strict.
-        episodes: trained. updates: made.
-        stopped: why.
-        held: (5,) bool, types that red held at some time (its foothold apart); all False where nobody looked.
-        statistics: what was repaired.
-        seconds: wall time.
-        weights: of the policy that is kept, by name. architecture: of it, as JSON.
-        returns: (attackers, episodes) that the value rests on.
-        state: to continue from; None if it cannot be continued.
-    """
+    """A trained order."""
 
     number: int
     order: Order
-    value: float
-    value_error: float
-    value_episodes: int
-    by_attacker: tuple[float, ...]
-    gain: float
-    compliance: float
-    fixes: float
-    no_fix: float
-    feasible: bool
+    value: float  #: mean environment reward; with several attackers their mean or the worst, as the goal says
+    value_error: float  #: its standard error
+    value_episodes: int  #: that it rests on
+    by_attacker: tuple[float, ...]  #: value against each of `config.reds`
+    gain: float  #: value minus that of the training which this one continues; NaN if it continues none
+    compliance: float  #: of the policy that is kept; NaN if no episode had a judged fix
+    fixes: float  #: judged fixes per episode
+    no_fix: float  #: share of episodes without one
+    feasible: bool  #: compliance reached the threshold with enough fixes; always with strict
     episodes: int
     updates: int
     stopped: StopReason
-    held: tuple[bool, ...]
-    statistics: FixStatistics
+    held: tuple[bool, ...]  #: (5,) types that red held at some time, its foothold apart; False where nobody looked
+    statistics: Statistics  #: of the episodes that the compliance rests on; empty with strict
     seconds: float
-    weights: dict[str, np.ndarray]
-    architecture: dict[str, object]
-    returns: np.ndarray
-    state: Checkpoint | None = None
+    weights: dict[str, np.ndarray] = field(default_factory=dict)  #: of the policy that is kept, by name
+    architecture: dict[str, object] = field(default_factory=dict)
+    returns: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))  #: (attackers, episodes)
+    state: Checkpoint | None = None  #: to continue from; None if it cannot be continued
+
+    def without_arrays(self) -> WorkflowResult:
+        """What state.json has of it."""
+        return WorkflowResult(**{f.name: getattr(self, f.name) for f in fields(self) if f.name not in ARRAYS})
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as a dictionary."""
+        return {name: value for name, value in asdict(self.without_arrays()).items() if name not in ARRAYS}

@@ -10,7 +10,6 @@ With reward it is trained anew, and only orders that were complied with have a v
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -18,11 +17,11 @@ import numpy as np
 from stockade.errors import InputError
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.engine import Trainer
-from stockade.workflow.orders import ALL_MATTER, ORDERS, UNIT_TYPES, Order, kendall, restricted, types_red_can_hold
-from stockade.workflow.proposals import Proposal, make_strategy
-from stockade.workflow.records import WorkflowResult
+from stockade.workflow.orders import ALL_MATTER, ORDERS, Order, distances, index_of, restricted, types_red_can_hold
+from stockade.workflow.proposals import Strategy
+from stockade.workflow.records import Proposed, WorkflowResult
 from stockade.workflow.runner import Runner
-from stockade.workflow.store import Proposed, SearchFolder
+from stockade.workflow.store import SearchFolder
 from stockade.workflow.summary import Outcome
 from stockade.workflow.training import judged_returns, train_workflow
 from stockade.workflow.units import FREE, TYPES
@@ -32,12 +31,11 @@ class SeparateSession:
     """A search with separate trainings, from where it stands to its end, or to a signal.
 
     Args:
-        config: of the search.
-        folder: of it, new or to be continued; a larger budget than before extends it.
+        config, folder: of the search, new or to be continued; a larger budget than before extends it.
         train: what trains an order.
 
     Attributes:
-        runner: the trainings so far. strategy: what chooses.
+        runner: the trainings so far. results: theirs, by number, as they came, without arrays. strategy: what chooses.
         ended: why the search is over, once it is.
     """
 
@@ -47,35 +45,32 @@ class SeparateSession:
                              f"--max-episodes {config.task_episodes} and --total-episodes {config.budget} allow; take "
                              "fewer --update-steps or --n-envs")  # fmt: skip
         self.config, self.folder = config, folder
+        self._strict = config.constraint == "strict"
         matters = ~ALL_MATTER
         for red in config.reds:
             matters = matters | types_red_can_hold(red, config.rules, config.horizon)
-        self.strategy = make_strategy(config, matters if config.classes else ALL_MATTER)
+        self.strategy = Strategy(config, matters)
         self.runner = Runner(config, folder, config.budget, train)
+        self.results = self.runner.results
         self.ended: str | None = None
-        for result in self.runner.results.values():
+        for result in self.results.values():
             self._learn(result)
         self._set_rows()
-
-    @property
-    def results(self) -> dict[int, WorkflowResult]:
-        """By number, in the order in which they came, without arrays."""
-        return self.runner.results
 
     def run(self) -> int | None:
         """Search; the signal that ended it, if one did."""
         return self.runner.run(self._propose, self._learn_and_say)
 
-    def _set_rows(self) -> None:
-        matters = self.strategy.matters
-        kept = list(dict.fromkeys(restricted(order, matters) for order in ORDERS))
-        rows: dict[Order, int] = {order: k for k, order in enumerate(kept)}
-        labels = [TYPES.describe(order or ORDERS[0], matters) for order in kept] + ["no order"] * self._strict
-        self.runner.set_rows(labels, lambda p: rows[restricted(p.order, matters)] if p.order else len(kept))
+    def _kept(self, order: Order) -> Order | None:
+        """What orders of one class have in common; None for the agent without an order."""
+        return restricted(order, self.strategy.matters) if order else None
 
-    @property
-    def _strict(self) -> bool:
-        return self.config.constraint == "strict"
+    def _label(self, order: Order) -> str:
+        return TYPES.describe(self._kept(order) or ORDERS[0], self.strategy.matters) if order else "no order"
+
+    def _set_rows(self) -> None:
+        labels = dict.fromkeys(self._label(order) for order in (*ORDERS, *[FREE] * self._strict))
+        self.runner.set_rows(list(labels), lambda proposed: self._label(proposed.order))
 
     # --------------------------------------------------------------------------------------------------- what is next
     def _propose(self) -> Proposed | None:
@@ -89,12 +84,18 @@ class SeparateSession:
             self.ended = "the rest of the budget is too small for another training"
             return None
         if self._strict and self._free_is_behind():
-            return self._proposed(number, FREE, episodes, None)
-        proposal = self.strategy.propose([p.order for p in unfinished if p.order != FREE])
-        if proposal is None:
+            return Proposed(number, FREE, *self._origin(number, FREE, episodes))
+        chosen = self.strategy.propose([p.order for p in unfinished if p.order != FREE])
+        if chosen is None:
             self.ended = "there is nothing left to try"
             return None
-        return self._proposed(number, proposal.order, episodes, proposal)
+        top = "; ".join(
+            f"{TYPES.describe(c.order, self.strategy.matters)} ucb {c.ucb:.2f} mean {c.mean:.2f} sd {c.sd:.2f} "
+            f"feasible {c.feasibility:.2f}"
+            for c in chosen.top
+        )
+        thoughts = chosen.ucb, chosen.mean, chosen.sd, chosen.feasibility
+        return Proposed(number, chosen.order, *self._origin(number, chosen.order, episodes), *thoughts, top)
 
     def _free_is_behind(self) -> bool:
         """Whether the agent without an order was trained less often than some order, and is not in flight."""
@@ -102,31 +103,19 @@ class SeparateSession:
         in_flight = any(p.order == FREE for p in self.runner.unfinished)
         return not in_flight and orders.count(FREE) < max((orders.count(o) for o in orders if o != FREE), default=0)
 
-    def _proposed(self, number: int, order: Order, episodes: int, proposal: Proposal | None) -> Proposed:
-        config, results = self.config, self.results
+    def _origin(self, number: int, order: Order, episodes: int) -> tuple[int, int, int | None]:
+        """Seed, episodes, and the training that it begins with."""
         if self._strict:
-            inherit = next((n for n, r in reversed(results.items()) if r.order == order), None)
-            first = number if inherit is None else min(n for n, r in results.items() if r.order == order)
-        else:
-            inherit, first = parent_of(order, config.protocol.inherit, results, self.strategy.matters), number
-        seed = seed_of(config.seed, first)
-        if proposal is None:
-            return Proposed(number, order, seed, episodes, inherit)
-        thoughts = proposal.ucb, proposal.mean, proposal.sd, proposal.feasibility
-        return Proposed(number, order, seed, episodes, inherit, *thoughts, self._top(proposal))
-
-    def _top(self, proposal: Proposal) -> str:
-        return "; ".join(
-            f"{TYPES.describe(c.order, self.strategy.matters)} ucb {c.ucb:.2f} mean {c.mean:.2f} sd {c.sd:.2f} "
-            f"feasible {c.feasibility:.2f}"
-            for c in proposal.top
-        )
+            same = [n for n, r in self.results.items() if r.order == order]
+            return seed_of(self.config.seed, min(same, default=number)), episodes, same[-1] if same else None
+        parent = parent_of(order, self.config.protocol.inherit, self.results, self.strategy.matters)
+        return seed_of(self.config.seed, number), episodes, parent
 
     def _learn(self, result: WorkflowResult) -> np.ndarray:
         """Tell the strategy; (5,) bool: types that red held unexpectedly, which count from now on."""
         new: np.ndarray = np.array(result.held) & ~self.strategy.matters
         if new.any():
-            self.strategy.set_matters(self.strategy.matters | new)
+            self.strategy.set_matters(new)
         if result.order != FREE:
             self.strategy.tell(result)
         return new
@@ -134,7 +123,7 @@ class SeparateSession:
     def _learn_and_say(self, result: WorkflowResult) -> None:
         new = self._learn(result)
         if new.any():
-            names = ", ".join(UNIT_TYPES[unit] for unit in np.flatnonzero(new))
+            names = ", ".join(TYPES.names[unit] for unit in np.flatnonzero(new))
             self.runner.say(f"in training {result.number} red held what it was not thought to: {names}. Orders that "
                             "differ there count as different from now on.")  # fmt: skip
             self._set_rows()
@@ -143,26 +132,21 @@ class SeparateSession:
     def outcome(self) -> Outcome:
         """What was measured, for the verdict: greedy episodes on common seeds; with reward the last of training."""
         rows = self._best_of_each_class()
-        trained = [self.folder.load_policy(r.number, r.order) for r in rows]
         free = next((r for r in reversed(self.results.values()) if r.order == FREE), None)
-        free_returns = free_sd = None
+        judged = rows if free is None else [*rows, free]
+        trained = [self.folder.load_policy(r.number, r.order) for r in judged]
+        sd = np.stack([self._training_sd(r) for r in judged], axis=1)
         if self._strict:
-            played = [(r.order, weights) for r, (weights, _) in zip(rows, trained, strict=True)]
-            if free is not None:
-                played.append((FREE, self.folder.load_policy(free.number, FREE)[0]))
-            returns = judged_returns(self.config, played)
-            if free is not None:
-                returns, free_returns = returns[:, :-1], returns[:, -1]
-                free_sd = self._training_sd(free)
+            returns = judged_returns(self.config, [(r.order, t[0]) for r, t in zip(judged, trained, strict=True)])
         else:
             episodes = min(found.shape[1] for _, found in trained)
             returns = np.stack([found[:, :episodes] for _, found in trained], axis=1)
-        orders = tuple(r.order for r in rows)
+        n = len(rows)
         return Outcome(
-            TYPES, self.strategy.matters, orders, returns, np.stack([self._training_sd(r) for r in rows], axis=1),
+            TYPES, self.strategy.matters, tuple(r.order for r in rows), returns[:, :n], sd[:, :n],
             episodes=np.array([sum(other.episodes for other in self._same_class(r)) for r in rows]),
-            free_returns=free_returns, free_sd=free_sd,
-            curves=self._curves([*orders, *([] if free is None else [FREE])]),
+            free_returns=None if free is None else returns[:, n], free_sd=None if free is None else sd[:, n],
+            curves=self._curves([r.order for r in judged]),
             policies=tuple(f"policies/{self.folder.policy_path(r.number, r.order).name}.json" for r in rows),
             ended=f"{self.runner.used:,} episodes; {self.ended}", seconds=self.runner.seconds(),
             compliance=None if self._strict else np.nan_to_num(np.array([r.compliance for r in rows])),
@@ -171,42 +155,32 @@ class SeparateSession:
 
     def _same_class(self, result: WorkflowResult) -> list[WorkflowResult]:
         """All trainings of its class of equal orders, in the order in which they came."""
-        matters = self.strategy.matters
-        mine = restricted(result.order, matters)
-        others = [r for r in self.results.values() if (r.order == FREE) == (result.order == FREE)]
-        return [r for r in others if restricted(r.order, matters) == mine]
+        return [r for r in self.results.values() if self._kept(r.order) == self._kept(result.order)]
 
     def _best_of_each_class(self) -> list[WorkflowResult]:
         """The training that a class is judged by: with strict its latest; with reward the best that complied."""
         found = [r for r in self.results.values() if r.order != FREE]
-        if any(r.feasible for r in found):
-            found = [r for r in found if r.feasible]
-        by_class: dict[Order, WorkflowResult] = {}
-        for r in found:
-            kept = restricted(r.order, self.strategy.matters)
-            if kept not in by_class or self._strict or r.value > by_class[kept].value:
-                by_class[kept] = r
+        by_class: dict[Order | None, WorkflowResult] = {}
+        for r in [r for r in found if r.feasible] or found:
+            before = by_class.get(self._kept(r.order))
+            if before is None or self._strict or r.value > before.value:
+                by_class[self._kept(r.order)] = r
         return list(by_class.values())
 
     def _training_sd(self, result: WorkflowResult) -> np.ndarray:
         """(attackers,) how much the last values of its class differ, or if there is one only, what is usual."""
         values = np.array([r.by_attacker for r in self._same_class(result)])[-3:]
-        if len(values) > 1:
-            sd: np.ndarray = values.std(axis=0, ddof=1)
-            return sd
-        return np.full(len(self.config.reds), self.strategy.noise_sd())
+        return values.std(axis=0, ddof=1) if len(values) > 1 else np.full(values.shape[1], self.strategy.noise_sd())
 
     def _curves(self, orders: list[Order]) -> dict[str, Any]:
         """The latest value of every order after each training; NaN before its first."""
-        matters = self.strategy.matters
-        column = {(o == FREE, restricted(o, matters)): k for k, o in enumerate(orders)}
+        column = {self._kept(order): k for k, order in enumerate(orders)}
         values = np.full((len(self.config.reds), len(orders)), np.nan)
         episodes, curve, used = [], [], 0
         for r in self.results.values():
             used += r.episodes
-            k = column.get((r.order == FREE, restricted(r.order, matters)))
-            if k is not None:
-                values[:, k] = r.by_attacker
+            if self._kept(r.order) in column:
+                values[:, column[self._kept(r.order)]] = r.by_attacker
                 episodes.append(used)
                 curve.append(values.tolist())
         return {"episodes": episodes, "values": curve}
@@ -214,10 +188,8 @@ class SeparateSession:
 
 def _described(result: WorkflowResult) -> dict[str, Any]:
     """A training for summary.json."""
-    content = asdict(result)
-    for name in ("weights", "architecture", "returns", "state"):
-        del content[name]
-    return {**content, "order": TYPES.describe(result.order), "held": dict(zip(UNIT_TYPES, result.held, strict=True))}
+    named = {"order": TYPES.describe(result.order), "held": dict(zip(TYPES.names, result.held, strict=True))}
+    return {**result.to_json(), **named}
 
 
 def seed_of(seed: int, number: int) -> int:
@@ -229,13 +201,10 @@ def allowance(config: SearchConfig, used: int, reserved: int, first: bool) -> in
     """Episodes that a new training may use: whole updates that surely fit the budget; 0 if that is too little for one.
 
     Args:
-        config: of the search.
-        used: by trainings that are over.
-        reserved: what those in flight may still use, with what they have used.
+        config: of the search. used: by trainings that are over. reserved: for those in flight.
         first: nothing was trained yet, so that even a short training is better than none.
     """
-    left = config.budget - used - reserved
-    episodes = whole_updates(config, min(config.task_episodes, left))
+    episodes = whole_updates(config, min(config.task_episodes, config.budget - used - reserved))
     most = whole_updates(config, config.task_episodes)
     shorter = config.constraint == "reward" and not config.protocol.fixed_episodes
     least = min(config.protocol.min_episodes, most) if shorter else most
@@ -255,14 +224,7 @@ def whole_updates(config: SearchConfig, limit: int) -> int:
 
 
 def parent_of(order: Order, inherit: str, results: Mapping[int, WorkflowResult], matters: np.ndarray) -> int | None:
-    """The training whose weights another one begins with; of equally good ones the latest.
-
-    Args:
-        order: of the other one.
-        inherit: as in RewardProtocol.
-        results: that are there, in the order in which they came.
-        matters: types of which the place in an order counts.
-    """
+    """The training whose weights one of `order` begins with; of equally good ones the latest."""
     latest_first = list(results.values())[::-1]
     if inherit == "same":
         kept = restricted(order, matters)
@@ -270,5 +232,6 @@ def parent_of(order: Order, inherit: str, results: Mapping[int, WorkflowResult],
     if inherit == "none" or not latest_first:
         return None
     if inherit == "nearest":
-        return min(latest_first, key=lambda r: kendall(order, r.order, matters)).number
+        far = distances("kendall", matters)[index_of(order)]
+        return min(latest_first, key=lambda r: far[index_of(r.order)]).number
     return latest_first[0].number

@@ -1,19 +1,28 @@
 """What separate trainings must not forget: settings, each proposal before it is trained, each result with its policy.
 
-runs/NAME/  config.json  state.json  policies/NNN-ORDER.json and its arrays  trainings/NNN.json and its arrays
+runs/NAME/  config.json  state.json  training_log.csv  gp_log.csv
+            policies/NNN-ORDER.json and its arrays  trainings/NNN.json and its arrays
 
 A proposal is written down with everything that its training depends on, so that a training which a crash cut short can
 be repeated exactly, and `trainings` has the last checkpoint of each training that is in flight or may be continued. A
 result is in state.json only after its policy is safe.
+
+training_log.csv has one row per update and grows by a line at a time. When trainings continue from a checkpoint (after
+a kill, or because a worker died), the rows after it are taken out first, so that each update of each training is there
+once. gp_log.csv has one row per proposal and is written anew, in one instant, whenever it changes.
 """
 
 from __future__ import annotations
 
+import contextlib
+import csv
+import io
 import json
 import math
+import os
 import warnings
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,68 +30,38 @@ import numpy as np
 
 import stockade
 from stockade.errors import InputError
-from stockade.files import write_durably
+from stockade.files import as_json, write_durably
 from stockade.learn.checkpoint import Checkpoint, CheckpointError, load, remove, save
 from stockade.learn.files import new_run_folder
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.orders import Order, one_hot
-from stockade.workflow.records import FixStatistics, WorkflowResult
-from stockade.workflow.units import UNITS, as_ranking
+from stockade.workflow.orders import ORDERS, Order, index_of, name_of, one_hot
+from stockade.workflow.records import ARRAYS, Proposed, Saved, UpdateRow, WorkflowResult
+from stockade.workflow.units import TYPES, UNITS, Units
 
-FORMAT, VERSION = "stockade search", 2
+FORMAT, VERSION = "stockade search", 3
 _PREFIX = "policy."
-_ARRAYS = {"weights": {}, "architecture": {}, "returns": np.zeros((0, 0)), "state": None}
-"""Fields of a result that stand beside state.json, and what stands for them there."""
-
-
-@dataclass(frozen=True)
-class Proposed:
-    """An order that was chosen, and all that its training depends on.
-
-    Attributes:
-        number: of the training. order: chosen. seed, episodes: of the task.
-        inherit: number of the training whose weights (strict: whose whole state) it begins with, or None.
-        ucb, mean, sd, feasibility: what the model thought of it; NaN where nothing was asked.
-        top: the candidates that it thought best, as text.
-    """
-
-    number: int
-    order: Order
-    seed: int
-    episodes: int
-    inherit: int | None = None
-    ucb: float = math.nan
-    mean: float = math.nan
-    sd: float = math.nan
-    feasibility: float = math.nan
-    top: str = ""
+TRAINING_COLUMNS = (
+    "number", "workflow", "order", "update", "episodes", "total_episodes", "env_reward", "alignment", "total",
+    "compliance", "fixes", "no_fix", "collect_seconds", "update_seconds",
+)  # fmt: skip
+GP_COLUMNS = (
+    "number", "workflow", "order", "name", "ucb", "mean", "sd", "feasibility", "top", "inherit", "seed",
+    "allowed_episodes", "value", "gain", "value_error", "compliance", "fixes", "feasible", "episodes", "stopped",
+    "seconds",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class State:
-    """What is known of a search.
-
-    Attributes:
-        proposals: in the order in which they were made. results: in the order in which they came, without arrays.
-        seconds: that the search has run.
-    """
+    """What is known of a search: proposals as they were made, results as they came, without arrays; seconds it ran."""
 
     proposals: tuple[Proposed, ...] = ()
     results: tuple[WorkflowResult, ...] = ()
     seconds: float = 0.0
 
 
-def without_arrays(result: WorkflowResult) -> WorkflowResult:
-    """What state.json has of a result."""
-    return replace(result, **_ARRAYS)  # type: ignore[arg-type]
-
-
 class SearchFolder:
-    """The folder of a search.
-
-    Attributes:
-        path: of it.
-    """
+    """The folder of a search."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -90,15 +69,9 @@ class SearchFolder:
     @classmethod
     def create(cls, config: SearchConfig) -> SearchFolder:
         """A new one, with the settings in it."""
-        path = new_run_folder(config.runs, config.name, f"search-{'-'.join(config.reds)}-seed{config.seed}")
-        folder = cls(path)
+        folder = cls(new_run_folder(config.runs, config.name, f"search-{'-'.join(config.reds)}-seed{config.seed}"))
         folder.write_config(config)
         return folder
-
-    def write_config(self, config: SearchConfig) -> None:
-        """The settings; again when a search is extended."""
-        content = {"stockade": stockade.__version__, "command": "search", **config.to_json()}
-        write_durably(self.path / "config.json", _encoded(content))
 
     @classmethod
     def find(cls, name: str, runs: Path) -> SearchFolder:
@@ -108,66 +81,62 @@ class SearchFolder:
                 return cls(folder)
         raise InputError(f"there is no search {name!r} in {runs}, nor such a folder with a config.json")
 
+    def _write(self, name: str, content: dict[str, Any]) -> None:
+        write_durably(self.path / name, (as_json(content) + "\n").encode())
+
+    @contextlib.contextmanager
+    def _read(self, name: str) -> Iterator[dict[str, Any]]:
+        """Content of a file; if it does not fit, an error that names it."""
+        try:
+            yield json.loads((self.path / name).read_text())
+        except InputError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(f"{self.path / name} cannot be used: {error}") from error
+
+    def write_config(self, config: SearchConfig) -> None:
+        """The settings; again when a search is extended."""
+        self._write("config.json", {"stockade": stockade.__version__, "command": "search", **config.to_json()})
+
     def read_config(self) -> SearchConfig:
         """The settings that it was begun with."""
-        where = self.path / "config.json"
-        try:
-            content = json.loads(where.read_text())
+        with self._read("config.json") as content:
             if content.pop("command", None) != "search":
                 raise InputError(f"{self.path} is no search: see `stockade runs`, or `stockade train --resume`")
             del content["stockade"]
             return SearchConfig.from_json(content)
-        except InputError:
-            raise
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{where} cannot be used: {error}") from error
 
     # ------------------------------------------------------------------------------------------------------ progress
     def write_state(self, state: State) -> None:
         """Replace what was known, in one instant."""
-        results = [asdict(without_arrays(result)) for result in state.results]
-        for content in results:
-            for name in _ARRAYS:
-                del content[name]
-        content = {
-            "format": FORMAT,
-            "version": VERSION,
-            "seconds": state.seconds,
-            "proposals": [_plain(asdict(p)) for p in state.proposals],
-            "results": [_plain(r) for r in results],
-        }
-        write_durably(self.path / "state.json", _encoded(content))
+        proposals, results = [asdict(p) for p in state.proposals], [r.to_json() for r in state.results]
+        head = {"format": FORMAT, "version": VERSION, "seconds": state.seconds}
+        self._write("state.json", {**head, "proposals": proposals, "results": results})
 
     def read_state(self) -> State:
         """What is known; nothing if nothing was proposed yet."""
-        where = self.path / "state.json"
-        if not where.exists():
+        if not (self.path / "state.json").exists():
             return State()
-        try:
-            content = json.loads(where.read_text())
+        with self._read("state.json") as content:
             found = content["format"], content["version"]
             if found != (FORMAT, VERSION):
                 raise ValueError(f"it is of another kind or version: {found} instead of {(FORMAT, VERSION)}")
             proposals = tuple(Proposed(**_typed(Proposed, p)) for p in content["proposals"])
-            results = tuple(_result(r) for r in content["results"])
+            results = tuple(WorkflowResult(**_typed(WorkflowResult, r)) for r in content["results"])
             if not {r.number for r in results} <= {p.number for p in proposals}:
                 raise ValueError("it has results that nobody proposed")
             return State(proposals, results, float(content["seconds"]))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{where} cannot be used: {error}") from error
 
     # ------------------------------------------------------------------------------------------------------ policies
     def policy_path(self, number: int, order: Order) -> Path:
         """Of a training's policy, without its endings."""
-        names = UNITS["types"].names if len(order) <= len(UNITS["types"].names) else None
-        slug = "" if names is None else "-" + ("-".join(names[u] for u in order) or "no-order")
-        return self.path / "policies" / f"{number:03d}{slug}"
+        slug = "-".join(TYPES.names[u] for u in order) or "no-order" if len(order) <= len(TYPES.names) else "hosts"
+        return self.path / "policies" / f"{number:03d}-{slug}"
 
     def save_policy(self, result: WorkflowResult, config: SearchConfig) -> None:
         """A checkpoint like those of `stockade train`, that can be played anywhere."""
         if config.constraint == "reward":
-            context = one_hot(result.order)
-            kind: dict[str, Any] = {"alignment": asdict(config.protocol)}
+            context, kind = one_hot(result.order), {"alignment": asdict(config.protocol)}
         else:
             context = UNITS[config.units].context(result.order)
             kind = {"constraint": {"units": config.units, "judge": config.judge}}
@@ -176,8 +145,8 @@ class SearchFolder:
             "obs": config.obs,
             "order": list(result.order),
             "context": context.tolist(),  # what stands beside the observation, so that anyone can play it
-            "value": _finite(result.value),
-            "compliance": _finite(result.compliance),
+            "value": result.value if math.isfinite(result.value) else None,
+            "compliance": result.compliance if math.isfinite(result.compliance) else None,
             "feasible": result.feasible,
             "red_agent": config.red,
             "rules": config.rules,
@@ -196,12 +165,13 @@ class SearchFolder:
     def _training_path(self, number: int) -> Path:
         return self.path / "trainings" / f"{number:03d}"
 
-    def save_training(self, number: int, update: int, state: Checkpoint) -> None:
+    def save_training(self, saved: Saved) -> None:
         """Keep the state of a training after an update; it takes the place of an earlier one."""
-        save(self._training_path(number), Checkpoint(state.arrays, {"update": update, "state": state.rest}))
+        state = saved.state
+        save(self._training_path(saved.number), Checkpoint(state.arrays, {"update": saved.update, "state": state.rest}))
 
-    def load_training(self, number: int) -> tuple[int, Checkpoint] | None:
-        """The last update that was kept and the state after it; None if there is none that can be used."""
+    def load_training(self, number: int) -> Saved | None:
+        """The state that was kept last; None if there is none that can be used."""
         path = self._training_path(number)
         if not path.with_name(f"{path.name}.json").exists():
             return None
@@ -210,7 +180,7 @@ class SearchFolder:
         except CheckpointError as error:
             warnings.warn(f"{error}; training {number} begins again", stacklevel=2)
             return None
-        return int(found.rest["update"]), Checkpoint(found.arrays, found.rest["state"])
+        return Saved(number, int(found.rest["update"]), Checkpoint(found.arrays, found.rest["state"]))
 
     def forget_trainings(self, keep: Iterable[int]) -> None:
         """Remove the states of all other trainings."""
@@ -220,41 +190,96 @@ class SearchFolder:
                 remove(file.with_suffix(""))
 
 
-def _encoded(content: dict[str, Any]) -> bytes:
-    return (json.dumps(content, indent=1, allow_nan=False) + "\n").encode()
-
-
-def _plain(content: Any) -> Any:
-    """NaN and infinity as words: JSON has no numbers for them."""
-    if isinstance(content, dict):
-        return {k: _plain(v) for k, v in content.items()}
-    if isinstance(content, tuple | list):
-        return [_plain(v) for v in content]
-    return str(content) if isinstance(content, float) and not math.isfinite(content) else content
-
-
 def _typed(kind: type, content: dict[str, Any]) -> dict[str, Any]:
-    """Back from `_plain`: floats and tuples where the dataclass says so."""
-    names = {f.name: str(f.type) for f in fields(kind) if f.name not in _ARRAYS}
-    if set(names) != set(content):
-        raise ValueError(f"expected {sorted(names)}, found {sorted(content)}")
-    turned: dict[str, Any] = dict(content)
-    for name, declared in names.items():
-        if declared == "float":
-            turned[name] = float(content[name])
-        elif declared == "Order":
-            turned[name] = as_ranking(content[name])
-        elif declared.startswith("tuple[float"):
-            turned[name] = tuple(map(float, content[name]))
-        elif declared.startswith("tuple"):
-            turned[name] = tuple(content[name])
-    return turned
+    """Fields of a dataclass back from JSON, which has null for NaN and lists for tuples."""
+    declared = {f.name: str(f.type) for f in fields(kind) if f.name not in ARRAYS}
+    if set(declared) != set(content):
+        raise ValueError(f"expected {sorted(declared)}, found {sorted(content)}")
+    return {name: _value(declared[name], value) for name, value in content.items()}
 
 
-def _result(content: dict[str, Any]) -> WorkflowResult:
-    statistics = FixStatistics(**content["statistics"])
-    return WorkflowResult(**{**_typed(WorkflowResult, content), **_ARRAYS, "statistics": statistics})
+def _value(declared: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_value("float" if "float" in declared else "", element) for element in value)
+    return math.nan if value is None and declared == "float" else value
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+# -------------------------------------------------------------------------------------------------------------- tables
+class TrainingLog:
+    """training_log.csv of a search. `last`: by training, the last update that counts; infinity for all."""
+
+    def __init__(self, path: Path, last: Mapping[int, float]) -> None:
+        self._path = path
+        self._rewrite(lambda number, update: update <= last.get(number, 0))
+
+    def _rewrite(self, keep: Callable[[int, int], bool]) -> None:
+        """Leave out some rows; total_episodes are counted anew."""
+        self._episodes: dict[int, int] = {}
+        kept: list[Iterable[object]] = [TRAINING_COLUMNS]
+        for row in _whole_rows(self._path):
+            if keep(int(row["number"]), int(row["update"])):
+                self._episodes[int(row["number"])] = int(row["episodes"])
+                kept.append({**row, "total_episodes": self.total_episodes}.values())
+        write_durably(self._path, _lines(kept).encode())
+        self._file = self._path.open("a", newline="")
+
+    @property
+    def total_episodes(self) -> int:
+        """Of all trainings in it."""
+        return sum(self._episodes.values())
+
+    def write(self, row: UpdateRow, order: Order, units: Units) -> None:
+        """One line, at once."""
+        self._episodes[row.number] = row.episodes
+        values = {
+            **vars(row), "workflow": _number_of(order), "order": units.describe(order),
+            "total_episodes": self.total_episodes, "total": row.env_reward + row.alignment,
+        }  # fmt: skip
+        self._file.write(_lines([[values[name] for name in TRAINING_COLUMNS]]))
+        self._file.flush()
+
+    def forget(self, number: int, after: int) -> None:
+        """A training continues after an earlier update: later rows never were."""
+        self._file.close()
+        self._rewrite(lambda other, update: other != number or update <= after)
+
+    def sync(self) -> None:
+        """What is written survives a power cut."""
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _whole_rows(path: Path) -> list[dict[str, Any]]:
+    """Rows of a training_log.csv; one that was cut off by a crash is left out."""
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    rows = csv.DictReader(line for line in lines if line.endswith("\n"))
+    return [row for row in rows if None not in row and None not in row.values() and row["number"].isdecimal()]
+
+
+def write_gp_log(
+    path: Path, proposals: Iterable[Proposed], results: Mapping[int, WorkflowResult], units: Units
+) -> None:
+    """One row per proposal; the columns of its result are empty until there is one."""
+    rows: list[Iterable[object]] = [GP_COLUMNS]
+    for p in proposals:
+        names = {"workflow": _number_of(p.order), "order": units.describe(p.order), "name": name_of(p.order)}
+        result = vars(results[p.number]) if p.number in results else {}
+        values = {**vars(p), "episodes": None, **result, **names, "allowed_episodes": p.episodes}
+        rows.append([values.get(name) for name in GP_COLUMNS])
+    write_durably(path, _lines(rows).encode())
+
+
+def _number_of(order: Order) -> int | None:
+    return index_of(order) if order in ORDERS else None
+
+
+def _lines(rows: Iterable[Iterable[object]]) -> str:
+    """As CSV; None and NaN are empty."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for row in rows:
+        writer.writerow([("" if math.isnan(x) else f"{x:.6g}") if isinstance(x, float) else x for x in row])
+    return text.getvalue()

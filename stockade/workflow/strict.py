@@ -10,8 +10,10 @@ history included; nothing tells it of the refusal.
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import gymnasium
 import numpy as np
@@ -21,10 +23,11 @@ from stockade.cage2.actions import SLEEP
 from stockade.cage2.jit import cached
 from stockade.cage2.scenario import FOOTHOLD, N_HOSTS
 from stockade.learn.mixture import restore_worlds, save_worlds
-from stockade.workflow.compliance import FIXED_HOST, NOT_A_FIX
+from stockade.workflow.orders import FIXED_HOST, NOT_A_FIX
 
 Judge = Literal["truth", "observed"]
-_entry_point = cached("cage2/actions.py", "cage2/scenario.py", "workflow/compliance.py", "workflow/strict.py")
+Rows = TypeVar("Rows")
+_entry_point = cached("cage2/actions.py", "cage2/scenario.py", "workflow/orders.py", "workflow/strict.py")
 
 
 @dataclass(frozen=True)
@@ -41,12 +44,11 @@ class Played:
     fixes: np.ndarray
     refused: np.ndarray
 
-    @classmethod
-    def joined(cls, parts: list[Played]) -> Played:
-        """One after the other."""
-        none = [np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64)]
-        names = ("order", "value", "fixes", "refused")
-        return cls(*(np.concatenate([e, *(getattr(p, n) for p in parts)]) for n, e in zip(names, none, strict=True)))
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    """One after the other; of dataclasses of arrays."""
+    kind = type(parts[0])
+    return kind(**{name: np.concatenate([vars(part)[name] for part in parts]) for name in vars(parts[0])})
 
 
 @_entry_point
@@ -87,7 +89,60 @@ def allowed_actions(held: np.ndarray, actions: np.ndarray, places: np.ndarray) -
     return out
 
 
-class StrictVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
+class OrderedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
+    """A vector environment with more in its observations: what the agent is told of an order, `told` inputs.
+
+    A subclass says how an episode begins (`_begin`), which arrays are of running ones and belong in a checkpoint
+    (`_running`), and how episodes that ended are taken out (`take`).
+    """
+
+    def __init__(self, envs: Any, told: int) -> None:
+        self.envs = envs
+        self.num_envs, self.metadata = envs.num_envs, envs.metadata
+        self.single_action_space, self.action_space = envs.single_action_space, envs.action_space
+        (self._size,) = envs.single_observation_space.shape
+        shape = (self._size + told,)
+        self.single_observation_space = gymnasium.spaces.Box(0, 1, shape, np.uint8)
+        self.observation_space = gymnasium.spaces.Box(0, 1, (self.num_envs, *shape), np.uint8)
+        self._seen = np.zeros((self.num_envs, *shape), np.uint8)
+        self._begin()
+
+    @abstractmethod
+    def _begin(self) -> None: ...
+
+    @abstractmethod
+    def _running(self) -> dict[str, np.ndarray]: ...
+
+    @abstractmethod
+    def take(self) -> Any:
+        """Episodes that ended since the last time."""
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        """Begin episodes in all environments."""
+        if options:
+            raise ValueError("an environment with an order begins all its episodes together and takes no options")
+        obs, info = self.envs.reset(seed=seed)
+        self._begin()
+        self._seen[:, : self._size] = obs
+        return self._seen, info
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close the environments."""
+        self.envs.close()
+
+    def save_worlds(self) -> dict[str, np.ndarray]:
+        """What `learn.mixture.save_worlds` keeps of it in a checkpoint, after a `take`."""
+        return {**save_worlds(self.envs), **{name: array.copy() for name, array in self._running().items()}}
+
+    def restore_worlds(self, arrays: dict[str, np.ndarray]) -> None:
+        """Put it back."""
+        restore_worlds(self.envs, arrays)
+        self.take()
+        for name, array in self._running().items():
+            array[...] = arrays[name]
+
+
+class StrictVectorEnv(OrderedVectorEnv):
     """A native vector environment in which each environment keeps to an order.
 
     Args:
@@ -100,18 +155,11 @@ class StrictVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     """
 
     def __init__(self, envs: Any, places: np.ndarray, contexts: np.ndarray, judge: Judge) -> None:
-        self.envs, self.judge = envs, judge
-        self.num_envs, self.metadata = envs.num_envs, envs.metadata
-        self.single_action_space, self.action_space = envs.single_action_space, envs.action_space
-        (self._size,) = envs.single_observation_space.shape
-        shape = (self._size + contexts.shape[1],)
-        self.single_observation_space = gymnasium.spaces.Box(0, 1, shape, np.uint8)
-        self.observation_space = gymnasium.spaces.Box(0, 1, (self.num_envs, *shape), np.uint8)
-        self._seen = np.zeros((self.num_envs, *shape), np.uint8)
-        self._allowed = np.zeros(self.num_envs, np.int64)
-        self.order, self.next_order = np.zeros(self.num_envs, np.int64), np.zeros(self.num_envs, np.int64)
+        self.judge = judge
         self.set_orders(places, contexts)
-        self._begin()
+        self._allowed = np.zeros(envs.num_envs, np.int64)
+        self.order, self.next_order = np.zeros(envs.num_envs, np.int64), np.zeros(envs.num_envs, np.int64)
+        super().__init__(envs, contexts.shape[1])
 
     def set_orders(self, places: np.ndarray, contexts: np.ndarray) -> None:
         """Exchange the tables of orders; running episodes keep their index."""
@@ -122,16 +170,7 @@ class StrictVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._dead = np.zeros(n, np.bool_)
         self._returns, self._fixes, self._refused = np.zeros(n), np.zeros(n, np.int64), np.zeros(n, np.int64)
         self._ended: list[Played] = []
-
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin episodes in all environments."""
-        if options:
-            raise ValueError("a strict environment begins all its episodes together and takes no options")
-        obs, info = self.envs.reset(seed=seed)
-        self._begin()
         self._take_orders(slice(None))
-        self._seen[:, : self._size] = obs
-        return self._seen, info
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Step all; the observation is overwritten by the next step."""
@@ -143,7 +182,7 @@ class StrictVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         over = terminated | truncated
         self._returns += rewards
         if over.any():
-            self._close(over)
+            self._close(np.flatnonzero(over))
         self._dead = over
         self._seen[:, : self._size] = obs
         return self._seen, rewards, terminated, truncated, info
@@ -160,27 +199,12 @@ class StrictVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
     def take(self) -> Played:
         """Episodes that ended since the last time."""
-        taken, self._ended = Played.joined(self._ended), []
+        self._close(np.zeros(0, np.int64))
+        taken, self._ended = joined(self._ended), []
         return taken
 
-    def close_extras(self, **kwargs: Any) -> None:
-        """Close the environments."""
-        self.envs.close()
-
-    # --------------------------------------------------------------------------------------------- state, for resume
     def _running(self) -> dict[str, np.ndarray]:
         return {
             "order": self.order, "next_order": self.next_order, "seen": self._seen, "was_over": self._dead,
             "episode_return": self._returns, "fixes": self._fixes, "refused": self._refused,
         }  # fmt: skip
-
-    def save_worlds(self) -> dict[str, np.ndarray]:
-        """What `learn.mixture.save_worlds` keeps of it in a checkpoint."""
-        return {**save_worlds(self.envs), **{name: array.copy() for name, array in self._running().items()}}
-
-    def restore_worlds(self, arrays: dict[str, np.ndarray]) -> None:
-        """Put it back."""
-        restore_worlds(self.envs, arrays)
-        for name, array in self._running().items():
-            array[...] = arrays[name]
-        self._ended = []

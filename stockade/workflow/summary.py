@@ -15,7 +15,7 @@ import numpy as np
 import stockade
 from stockade.text import Table, fixed, interval, plural
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.orders import ORDERS, describe, members_of
+from stockade.workflow.orders import ORDERS, members_of
 from stockade.workflow.posterior import Measured
 from stockade.workflow.units import Ranking, Units
 from stockade.workflow.verdict import Verdict, judge, verdict_lines
@@ -156,7 +156,7 @@ def _equal_orders(order: Ranking, outcome: Outcome) -> list[str]:
     if outcome.units.kind == "hosts":
         return []
     units = [element for element in order if isinstance(element, int)]  # all of them: orders of types have no groups
-    return [describe(other) for other in members_of(units, outcome.matters)]
+    return [outcome.units.describe(other) for other in members_of(units, outcome.matters)]
 
 
 def _table(config: SearchConfig, outcome: Outcome, verdict: Verdict) -> Table:

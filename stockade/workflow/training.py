@@ -1,10 +1,14 @@
 """Train one order alone, in a thread, a process or on a cluster: updates, checkpoints now and then, the result.
 
-task -> RewardTraining or StrictTraining -> UpdateRow, Saved ... -> WorkflowResult
+task -> RewardTraining or StrictTraining, update by update -> UpdateRow, Saved ... -> WorkflowResult
 
 A training that was interrupted continues from its last checkpoint, bit for bit. A strict training may also continue an
 earlier one of the same order: from its weights, Adam's moments and environments, with the schedules as far along as if
 all episodes had been planned from the start.
+
+With `--constraint reward` compliance is asked before each update, of the episodes that the present policy has just
+played: what passes the threshold is the policy that is kept. An update plays whole episodes (unless --update-steps says
+otherwise), so that none is cut by a change of policy and episodes are counted exactly.
 """
 
 from __future__ import annotations
@@ -13,17 +17,21 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from stockade.cores import available_cores
 from stockade.learn.checkpoint import Checkpoint
-from stockade.workflow.conditioned import ConditionedTraining
+from stockade.learn.policy import Policy
+from stockade.learn.ppo import PPO
+from stockade.vector.native import NativeVectorEnv
+from stockade.workflow.aligned import AlignedVectorEnv, Episodes, FixCounts
+from stockade.workflow.conditioned import ConditionedTraining, split
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import UNIT_TYPES, Order
-from stockade.workflow.records import FixStatistics, Saved, StopReason, Task, UpdateRow, WorkflowResult
-from stockade.workflow.reward_training import RewardTraining, standard_error
+from stockade.workflow.records import Saved, StopReason, Task, UpdateRow, WorkflowResult
+from stockade.workflow.strict import joined
 from stockade.workflow.together import JUDGE_SEED, VALIDATION_SEED
 from stockade.workflow.units import UNITS
 
@@ -31,51 +39,26 @@ CHECKPOINT_UPDATES = 10
 """Updates between two checkpoints of a training: what a kill repeats at most."""
 VALUE_EPISODES = 1000
 """Greedy episodes against each attacker that the value of a strict training rests on, with the same seeds for all."""
+REWARD_VALUE_EPISODES = 3
+"""Last ones of each environment, that the value of a training by reward is the mean of."""
+GAIN = 0.01
+"""Less than this is no gain of compliance."""
 
 
 class Interrupted(Exception):
     """The training was asked to stop before its end."""
 
 
-class Training(Protocol):
-    """One training, from update to update."""
-
-    @property
-    def stopped(self) -> StopReason | None:
-        """Why it is over; None as long as it is not."""
-
-    @property
-    def updates(self) -> int:
-        """Made so far."""
-
-    def update(self) -> UpdateRow:
-        """Make one."""
-
-    def result(self, seconds: float) -> WorkflowResult:
-        """Once it is over."""
-
-    def state(self) -> Checkpoint:
-        """Everything that the rest of the training depends on."""
-
-    def close(self) -> None:
-        """End threads and environments."""
-
-
 def train_workflow(
     task: Task, report: Callable[[UpdateRow | Saved], None], should_stop: Callable[[], bool] = lambda: False
 ) -> WorkflowResult:
-    """Train to the end.
-
-    Args:
-        task: what to train.
-        report: is called with each update and each checkpoint.
-        should_stop: is asked before each update.
+    """Train to the end; `report` each update and checkpoint, and ask `should_stop` before each update.
 
     Raises:
         Interrupted: `should_stop` said yes; a last checkpoint was reported.
     """
     begin = time.perf_counter()
-    training: Training = (RewardTraining if task.config.constraint == "reward" else StrictTraining)(task)
+    training = RewardTraining(task) if task.config.constraint == "reward" else StrictTraining(task)
     saved = training.updates
     try:
         while training.stopped is None:
@@ -92,30 +75,30 @@ def train_workflow(
         training.close()
 
 
-class StrictTraining:
-    """One order as a rule, trained for so many episodes; see `Training`.
+def standard_error(returns: np.ndarray) -> float:
+    """Of their mean."""
+    return float(returns.std(ddof=1) / math.sqrt(len(returns))) if len(returns) > 1 else math.inf
 
-    Attributes:
-        updates: made so far.
-    """
+
+# -------------------------------------------------------------------------------------------------- --constraint strict
+class StrictTraining:
+    """One order as a rule, trained for so many episodes."""
 
     def __init__(self, task: Task) -> None:
         self.task, config = task, task.config
         self._training = ConditionedTraining(config, UNITS[config.units], [task.order], task.seed, task.threads)
         self.updates, self._first, self._value_before = 0, 0, math.nan
         self._fixes = [0.0, 0.0]  # fixes per episode in the last update, share of episodes without one
-        if task.state is not None:
-            self._restore(task.state)
-
-    def _restore(self, state: Checkpoint) -> None:
-        training, mine = self._training, state.rest["strict"]
-        training.restore(state.arrays, state.rest)
-        if mine["number"] == self.task.number:
+        if task.state is None:
+            return
+        mine = task.state.rest["strict"]
+        self._training.restore(task.state.arrays, task.state.rest)
+        if mine["number"] == task.number:
             self.updates, self._first, self._fixes = mine["updates"], mine["first"], mine["fixes"]
             self._value_before = math.nan if mine["value_before"] is None else mine["value_before"]
         else:  # the training that this one continues
-            self._first, self._value_before = training.episodes, mine["value"]
-            training.progress = self._first / (self._first + self.task.episodes)
+            self._first, self._value_before = self._training.episodes, mine["value"]
+            self._training.progress = self._first / (self._first + task.episodes)
 
     @property
     def _episodes(self) -> int:
@@ -132,12 +115,10 @@ class StrictTraining:
         clock, task = time.perf_counter(), self.task
         played = self._training.advance(self._first + task.episodes)
         self.updates += 1
-        carried_out = played.fixes - played.refused
-        reward, fixes, no_fix = (float(x.mean()) if len(x) else math.nan
-                                 for x in (played.value, carried_out, carried_out == 0))  # fmt: skip
-        self._fixes = [fixes, no_fix]
-        return UpdateRow(task.number, self.updates, self._episodes, reward, 0.0, 1.0, fixes, no_fix,
-                         time.perf_counter() - clock, 0.0)  # fmt: skip
+        fixes = played.fixes - played.refused
+        reward, each, none = (float(x.mean()) if len(x) else math.nan for x in (played.value, fixes, fixes == 0))
+        self._fixes, seconds = [each, none], time.perf_counter() - clock
+        return UpdateRow(task.number, self.updates, self._episodes, reward, 0.0, 1.0, each, none, seconds, 0.0)
 
     def result(self, seconds: float) -> WorkflowResult:
         """Greedy episodes on the seeds that all orders are compared by."""
@@ -150,16 +131,12 @@ class StrictTraining:
         return WorkflowResult(
             task.number, task.order, value, standard_error(judged), returns.size, tuple(by_attacker.tolist()),
             value - self._value_before, 1.0, self._fixes[0], self._fixes[1], True, self._episodes,
-            self.updates, self.stopped, (False,) * len(UNIT_TYPES), FixStatistics({}, {}),
-            seconds, training.policy.save_weights(), training.policy.architecture.to_json(), returns[:, 0],
-            self._state(value),
+            self.updates, self.stopped, (False,) * len(UNIT_TYPES), {"by_type": {}, "by_host": {}}, seconds,
+            training.policy.save_weights(), training.policy.architecture.to_json(), returns[:, 0], self.state(value),
         )  # fmt: skip
 
-    def state(self) -> Checkpoint:
-        """Everything that the rest of the training depends on."""
-        return self._state(None)
-
-    def _state(self, value: float | None) -> Checkpoint:
+    def state(self, value: float | None = None) -> Checkpoint:
+        """Everything that the rest of the training depends on, or with its `value` one that continues it."""
         arrays, rest = self._training.state()
         before = None if math.isnan(self._value_before) else self._value_before
         mine = {"number": self.task.number, "updates": self.updates, "first": self._first, "value_before": before,
@@ -179,9 +156,7 @@ def episodes_of_update(config: SearchConfig) -> int:
 def judged_returns(config: SearchConfig, policies: Sequence[tuple[Order, dict[str, np.ndarray]]]) -> np.ndarray:
     """(attackers, policies, episodes) of greedy episodes on the seeds of the final judgement, the same for all.
 
-    Args:
-        config: of the search.
-        policies: order that each keeps to, and its weights.
+    Of each policy the order that it keeps to, and its weights.
     """
     units = UNITS[config.units]
 
@@ -195,3 +170,155 @@ def judged_returns(config: SearchConfig, policies: Sequence[tuple[Order, dict[st
 
     with ThreadPoolExecutor(available_cores()) as pool:
         return np.stack(list(pool.map(play, policies)), axis=1)
+
+
+# -------------------------------------------------------------------------------------------------- --constraint reward
+class RewardTraining:
+    """One order, trained until its agent complies. `stopped` says why it is over, once it is."""
+
+    def __init__(self, task: Task) -> None:
+        self.task, config = task, task.config
+        settings = replace(config.ppo, threads=task.threads)
+        lanes = split(config.n_envs, min(settings.shards, config.n_envs))
+        self._envs = [make_aligned(config, task.order, n) for n in lanes]
+        self._learner = PPO(self._envs, settings, task.seed, horizon_is_end=config.obs == "memory")
+        if task.weights is not None:
+            self._learner.policy.load_weights(task.weights)
+        # Of each environment the returns of the last episodes, the latest last; NaN where there is none yet.
+        self._last = np.full((config.n_envs, REWARD_VALUE_EPISODES), np.nan)
+        self._rule = StopRule(config, task.episodes)
+        protocol = config.protocol
+        self._schedule = task.episodes if protocol.fixed_episodes else max(protocol.min_episodes, config.n_envs)
+        self._held = np.zeros(len(UNIT_TYPES), np.bool_)
+        self.stopped: StopReason | None = None
+        if (state := task.state) is not None:
+            self._learner.restore(state.arrays, state.rest)
+            self._last[...], self._held[...] = state.arrays["last"], state.arrays["held"]
+            self._rule = replace(self._rule, **state.rest["rule"])
+
+    @property
+    def updates(self) -> int:
+        """Made so far."""
+        return self._rule.updates
+
+    def update(self) -> UpdateRow:
+        """Collect, measure, and unless that was the last: learn."""
+        learner, clock = self._learner, time.perf_counter()
+        iteration = learner.collect()
+        collected = time.perf_counter() - clock
+        episodes, self._counts = _taken(self._envs)
+        for env, value in zip(episodes.env, episodes.env_return, strict=True):
+            self._last[env] = [*self._last[env, 1:], value]
+        self._held |= self._counts.types_held()
+        self._measured = measure(episodes, self.task.config.protocol.no_fix_compliance)
+        self.stopped = self._rule.decide(learner.episodes, *self._measured[2:4])
+        if self.stopped is None:
+            learner.improve(iteration, min(1.0, learner.episodes / self._schedule))
+        updated = time.perf_counter() - clock - collected if self.stopped is None else 0.0
+        return UpdateRow(self.task.number, self.updates, learner.episodes, *self._measured, collected, updated)
+
+    def result(self, seconds: float) -> WorkflowResult:
+        """Of the policy that played last."""
+        task, config, policy = self.task, self.task.config, self._learner.policy
+        assert self.stopped is not None
+        returns, measured, counts = self._last[~np.isnan(self._last)], self._measured, self._counts
+        if config.judged_episodes:
+            episodes, counts = play_greedily(policy, config, task.order, config.judged_episodes, task.seed)
+            returns, measured = episodes.env_return, measure(episodes, config.protocol.no_fix_compliance)
+        value, (compliance, fixes, no_fix) = float(returns.mean()), measured[2:]
+        return WorkflowResult(
+            task.number, task.order, value, standard_error(returns), len(returns), (value,), math.nan,
+            compliance, fixes, no_fix, self._rule.complies(compliance, fixes), self._learner.episodes, self.updates,
+            self.stopped, tuple(self._held.tolist()), counts.statistics(), seconds, policy.save_weights(),
+            policy.architecture.to_json(), returns[None],
+        )  # fmt: skip
+
+    def state(self) -> Checkpoint:
+        """Everything that the rest of the training depends on."""
+        arrays, rest = self._learner.state()
+        arrays |= {"last": self._last.copy(), "held": self._held.copy()}
+        rule = {name: getattr(self._rule, name) for name in ("best", "since", "before", "updates")}
+        return Checkpoint(arrays, {**rest, "rule": rule})
+
+    def close(self) -> None:
+        """End threads and environments."""
+        self._learner.close()
+
+
+def make_aligned(config: SearchConfig, order: Order, n: int) -> AlignedVectorEnv:
+    """Environments of a search, on one thread."""
+    world = NativeVectorEnv(n, config.red, config.horizon, config.rules, obs=config.obs, reward=config.reward,
+                            copy=False, threads=1)  # fmt: skip
+    return AlignedVectorEnv(world, order, config.protocol)
+
+
+def _taken(envs: Sequence[AlignedVectorEnv]) -> tuple[Episodes, FixCounts]:
+    """Of all lanes, environments numbered through."""
+    counts, parts, first = FixCounts(), [], 0
+    for env in envs:
+        episodes, counted = env.take()
+        parts.append(replace(episodes, env=episodes.env + first))
+        counts += counted
+        first += env.num_envs
+    return joined(parts), counts
+
+
+def measure(episodes: Episodes, no_fix_compliance: float | None) -> tuple[float, float, float, float, float]:
+    """Means over episodes, as in UpdateRow: reward, alignment, compliance, fixes, no_fix; NaN of none."""
+    if not len(episodes):
+        return math.nan, math.nan, math.nan, math.nan, math.nan
+    rates = episodes.rates(no_fix_compliance)
+    compliance = float(rates.mean()) if len(rates) else math.nan
+    reward, alignment, fixes = (float(c.mean()) for c in (episodes.env_return, episodes.alignment, episodes.judged))
+    return reward, alignment, compliance, fixes, float((episodes.judged == 0).mean())
+
+
+def play_greedily(policy: Policy, config: SearchConfig, order: Order, n: int, seed: int) -> tuple[Episodes, FixCounts]:
+    """One episode in each of n environments, always by the likeliest action."""
+    env = make_aligned(config, order, n)
+    try:
+        obs, _ = env.reset(seed=int(np.random.SeedSequence([seed, 1]).generate_state(1)[0]))
+        for _ in range(config.horizon):
+            obs = env.step(policy.act(obs, None))[0]
+        return env.take()
+    finally:
+        env.close()
+
+
+@dataclass
+class StopRule:
+    """When a workflow is done."""
+
+    config: SearchConfig
+    limit: int  #: episodes that the task may use
+    best: float = -1e9  #: compliance so far
+    since: int = 0  #: updates without a gain
+    before: int = 0  #: episodes before the last update
+    updates: int = 0
+
+    def decide(self, episodes: int, compliance: float, fixes: float) -> StopReason | None:
+        """After the collection of an update: stop with the policy that played it, and why; or None.
+
+        Of `episodes` so far; compliance and fixes are those of the ones that this update played.
+        """
+        protocol = self.config.protocol
+        largest = max(episodes - self.before, self.config.n_envs)
+        self.updates, self.before = self.updates + 1, episodes
+        if not protocol.fixed_episodes:
+            gained = compliance > self.best + GAIN
+            self.best, self.since = (compliance, 0) if gained else (self.best, self.since + 1)
+            if episodes >= protocol.min_episodes:
+                if self.complies(compliance, fixes):
+                    return "compliant"
+                if self.since >= protocol.patience:
+                    return "plateau"
+        if episodes + largest <= self.limit:  # another update fits
+            return None
+        if self.limit < self.config.task_episodes:
+            return "budget"
+        return "fixed" if protocol.fixed_episodes else "max_episodes"
+
+    def complies(self, compliance: float, fixes: float) -> bool:
+        """Whether compliance is high enough, and rests on enough fixes."""
+        protocol = self.config.protocol
+        return compliance >= protocol.compliance_threshold and fixes >= protocol.min_fixes

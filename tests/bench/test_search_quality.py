@@ -17,8 +17,7 @@ from stockade.cage2.actions import ACTION_KIND, RESTORE, SLEEP
 from stockade.cli import main
 from stockade.errors import InputError
 from stockade.learn.agents import Agent
-from stockade.workflow.compliance import FIXED_HOST
-from stockade.workflow.orders import HOST_TYPES, ORDERS, USER, parse_order
+from stockade.workflow.orders import FIXED_HOST, HOST_TYPES, ORDERS, USER
 from stockade.workflow.policies import load_search
 from stockade.workflow.units import FREE, TYPES
 from tests.bench import results as made_up
@@ -70,7 +69,7 @@ class Restorer(Agent):
 def test_a_policy_is_bound_to_the_order_even_if_it_was_trained_to_violate_it():
     """Restoring a user host: always carried out by an order that begins with users, not by one that ends with them."""
     restore = int(np.flatnonzero((ACTION_KIND == RESTORE) & (HOST_TYPES[FIXED_HOST] == USER))[0])
-    last, first = parse_order("defender,enterprise,op_server,op_host,user"), (USER, *range(4))
+    last, first = ORDERS[0], (USER, *range(4))
     free, kept, bound, asleep = (strict_returns(Restorer(action), order, "bline", 30, 200)
                                  for action, order in ((restore, FREE), (restore, first), (restore, last),
                                                        (SLEEP, FREE)))  # fmt: skip

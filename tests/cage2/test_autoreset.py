@@ -175,12 +175,12 @@ def test_disabled_refuses_to_step_over_the_end_and_changes_nothing():
 @pytest.mark.parametrize(
     ("mask", "error", "message"),
     [
-        ([True, False, True], TypeError, "NumPy array, not list"),
+        ([True, False, True], TypeError, "dtype bool, not list"),
         (np.array([True, False]), ValueError, r"shape \(3,\), not \(2,\)"),
         (np.ones((3, 1), bool), ValueError, r"shape \(3,\), not \(3, 1\)"),
         (np.array([1, 0, 1]), TypeError, "dtype bool, not int64"),
         (np.zeros(3, bool), ValueError, "at least one value must be True"),
-        (None, TypeError, "NumPy array, not NoneType"),
+        (None, TypeError, "dtype bool, not NoneType"),
     ],
 )
 def test_a_bad_reset_mask_is_refused_and_changes_nothing(mask, error, message):

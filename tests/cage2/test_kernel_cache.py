@@ -23,7 +23,7 @@ print(env.step(144)[1])
 _JUDGE = """
 import numpy as np
 from stockade.cage2 import HOSTS, action_index
-from stockade.workflow.compliance import judge
+from stockade.workflow.aligned import judge
 red_access = np.zeros((1, len(HOSTS)), np.uint8)
 red_access[0, [HOSTS.index("User1"), HOSTS.index("Enterprise0")]] = 2
 actions, dead, places = np.array([action_index("Restore Enterprise0")]), np.zeros(1, bool), np.arange(5, dtype=np.int8)

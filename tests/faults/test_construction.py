@@ -18,7 +18,7 @@ from stockade.vector import (
     WorkerTimeoutError,
     make_vector,
 )
-from stockade.vector.local import segment as memory_module
+from stockade.vector.local import shared as memory_module
 from tests.vector.environments import AlwaysDifferent, OneFails, TextEnv
 
 PROCESS_BACKENDS = ("pipes", "shared_memory", "async")

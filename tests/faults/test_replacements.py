@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stockade.vector import SyntheticEnv, WorkerDiedError, make_vector
-from stockade.vector.local.pool import WorkerPool
+from stockade.vector.local.process import WorkerPool
 from tests.vector.environments import DiesAtBirth
 
 PROCESS_BACKENDS = ("pipes", "shared_memory", "async")

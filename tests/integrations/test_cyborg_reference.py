@@ -22,13 +22,14 @@ from gymnasium.utils.env_checker import check_env
 import stockade
 from stockade.cage2.actions import ACTION_NAMES, FALSE, red_action_name
 from stockade.cage2.scenario import HOSTS
-from stockade.integrations.cyborg import TRUE_STATE, TRUE_STATE_FIELDS, CybORGEnv, load_reference
+from stockade.integrations.cyborg import TRUE_STATE, TRUE_STATE_FIELDS, CybORGEnv, detect_rules, load_reference
 from tests.integrations import stand_in
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # gym announces its own end
     pytest.importorskip("CybORG", reason="CybORG 2.1 is not installed; docs/cyborg.md says how")
-    RULES = load_reference().rules
+    load_reference()
+    RULES = detect_rules()
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

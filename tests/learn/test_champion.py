@@ -9,12 +9,11 @@ import stockade
 from stockade.cage2.actions import ACTION_MASK
 from stockade.cli import main
 from stockade.learn import load
-from stockade.learn.config import TrainConfig
+from stockade.learn.config import CHAMPION, TrainConfig
 from stockade.learn.evaluate import play
 from stockade.learn.files import SHIPPED
 from stockade.learn.leaderboard import PUBLISHED, REDS
-from stockade.learn.presets import CHAMPION
-from stockade.learn.train import cells_of
+from stockade.learn.mixture import cells_of
 
 #: Seeds that nothing else uses.
 SEED = 1_300_000_000

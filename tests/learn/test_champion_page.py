@@ -14,13 +14,13 @@ import stockade
 from stockade.baselines import make_baseline
 from stockade.cage2.actions import action_index
 from stockade.errors import InputError
-from stockade.learn.config import PPOConfig, TrainConfig
+from stockade.learn.config import CHAMPION, PPOConfig, TrainConfig
 from stockade.learn.evaluate import SEEDS_PER_CELL, EvaluateConfig
 from stockade.learn.leaderboard import PUBLISHED
 from stockade.learn.metrics import read_metrics
-from stockade.learn.presets import CHAMPION
+from stockade.learn.mixture import cells_of
 from stockade.learn.results import TrainResult
-from stockade.learn.train import VALIDATION_SEED, cells_of, train
+from stockade.learn.train import VALIDATION_SEED, train
 from stockade.workflow.evaluation import Evaluate
 
 ROOT = Path(__file__).parents[2]

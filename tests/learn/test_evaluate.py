@@ -13,9 +13,9 @@ from stockade.cli import main
 from stockade.learn import Agent, load
 from stockade.learn.config import PPOConfig, TrainConfig
 from stockade.learn.evaluate import EvaluateConfig, evaluate, play
-from stockade.learn.export import ExportConfig
 from stockade.learn.leaderboard import CELLS, PUBLISHED
 from stockade.learn.results import CellResult, total_interval
+from stockade.learn.runs import ExportConfig
 from stockade.learn.train import train
 from stockade.workflow.evaluation import Evaluate
 

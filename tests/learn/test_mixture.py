@@ -14,10 +14,9 @@ from stockade.cage2.config import WorldConfig
 from stockade.cli import main
 from stockade.errors import InputError
 from stockade.learn import load
-from stockade.learn.config import PPOConfig, TrainConfig
-from stockade.learn.mixture import Cell, make_mixture, read_cells, read_weights, share_out
-from stockade.learn.presets import CHAMPION, defaults_of
-from stockade.learn.train import cells_of, make_learner, train
+from stockade.learn.config import CHAMPION, PPOConfig, TrainConfig
+from stockade.learn.mixture import Cell, cells_of, make_mixture, read_weights, share_out
+from stockade.learn.train import make_learner, train
 
 MIXED = TrainConfig(
     red="bline:2,meander,sleep", horizons="7,11:2", rules="both", n_envs=64, total_episodes=200,
@@ -44,7 +43,7 @@ def test_every_cell_gets_an_environment(weights: list[float], more: int) -> None
 
 
 def test_cells_are_all_combinations_with_the_product_of_their_weights() -> None:
-    cells = read_cells("B_lineAgent:9,sleep", "30,100:2", "both", "memory")
+    cells = cells_of(TrainConfig(red="B_lineAgent:9,sleep", horizons="30,100:2", rules="both"))
     found = {(c.world.red, c.world.horizon, c.world.rules): c.weight for c in cells}
     assert found == {
         (red, horizon, rules): red_weight * horizon_weight
@@ -64,7 +63,7 @@ def test_weights_that_cannot_be_read_are_named(text: str) -> None:
 
 
 def test_a_mixture_plays_the_same_episodes_as_its_parts_alone() -> None:
-    cells = read_cells("bline,meander", "5,9", "both", "memory", context_rules=True)
+    cells = cells_of(TrainConfig(red="bline,meander", horizons="5,9", rules="both"))
     mixed = make_mixture(cells, 24)
     counts = share_out(cells, 24)
     first = np.cumsum([0, *counts])
@@ -149,11 +148,11 @@ def test_validation_chooses_the_best_and_export_plays_it_anywhere(
 
 
 def test_flags_change_single_settings_of_a_preset() -> None:
-    assert defaults_of(["--seed", "1", "--preset", "champion"]) is CHAMPION
-    assert defaults_of(["--preset=champion"]) is CHAMPION
-    assert defaults_of(["--seed", "1"]) == TrainConfig()
+    assert TrainConfig.defaults_of(["--seed", "1", "--preset", "champion"]) is CHAMPION
+    assert TrainConfig.defaults_of(["--preset=champion"]) is CHAMPION
+    assert TrainConfig.defaults_of(["--seed", "1"]) == TrainConfig()
     with pytest.raises(InputError, match="champion"):
-        defaults_of(["--preset", "winner"])
+        TrainConfig.defaults_of(["--preset", "winner"])
     cells = {(c.world.red, c.world.horizon, c.world.rules) for c in cells_of(CHAMPION)}
     assert len(cells) == 9
 

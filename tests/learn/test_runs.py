@@ -106,12 +106,12 @@ with run_session(Path({str(runs / "easy")!r})):
 
 
 def test_a_run_is_running_until_its_process_dies(runs: Path, holder: subprocess.Popen[str]) -> None:
-    assert read_summary(runs / "easy").status == "running"
+    assert read_summary(runs / "easy")["status"] == "running"
     with pytest.raises(InputError, match="another process"):
         train(dataclasses.replace(TINY, runs=runs, resume="easy"))
     holder.kill()
     holder.wait()
-    assert read_summary(runs / "easy").status == "finished"
+    assert read_summary(runs / "easy")["status"] == "finished"
 
 
 def test_a_run_that_fails_says_why(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,7 +121,7 @@ def test_a_run_that_fails_says_why(runs: Path, capsys: pytest.CaptureFixture[str
     assert "hard failed: RuntimeError: out of ideas" in capsys.readouterr().out
     with run_session(runs / "hard"):
         pass
-    assert read_summary(runs / "hard").status == "finished"
+    assert read_summary(runs / "hard")["status"] == "finished"
 
 
 def test_a_run_that_never_began_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +156,7 @@ def test_names_compare_settings_curves_and_returns(runs: Path, capsys: pytest.Ca
     assert rows == [["setting", "hard", "easy"], ["red", "bline", "sleep"], ["seed", "1", "0"]]
     counts = [int(line.split()[0].replace(",", "")) for line in curves.splitlines()[2:-1]]
     assert counts == sorted(counts)
-    assert counts[-1] == read_summary(runs / "hard").episodes
+    assert counts[-1] == read_summary(runs / "hard")["episodes"]
     hard, easy = (CheckpointFolder(runs / n / "checkpoints").load_last().arrays["window"] for n in ("hard", "easy"))
     half = 1.96 * np.sqrt(hard.var(ddof=1) / len(hard) + easy.var(ddof=1) / len(easy))
     assert f"{easy.mean() - hard.mean():.2f} ± {half:.2f}" in end

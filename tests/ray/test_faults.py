@@ -78,7 +78,7 @@ def test_kill_during_a_step_is_an_error_that_names_worker_and_environments(local
 def test_an_actor_that_somebody_else_kills(local_ray):
     with make_vector("ray", SyntheticEnv, 4, workers=2) as envs:
         envs.reset(seed=0)
-        local_ray.kill(envs._workers[1]._actor)
+        local_ray.kill(envs._workers[1].actor)
         with pytest.raises(WorkerDiedError, match=r"worker 1 .*environments 2 to 3"):
             envs.step(ACTIONS)
 

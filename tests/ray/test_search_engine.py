@@ -19,9 +19,8 @@ import pytest
 
 from stockade.errors import InputError
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.engine import Failed, TrainingFailedError, WorkerLostError
+from stockade.workflow.engine import Failed, RayEngine, TrainingFailedError, WorkerLostError
 from stockade.workflow.orders import ORDERS
-from stockade.workflow.ray_engine import RayEngine
 from stockade.workflow.records import Task, UpdateRow, WorkflowResult
 from stockade.workflow.search import search
 from stockade.workflow.training import train_workflow
@@ -136,9 +135,8 @@ def test_a_worker_that_is_killed_is_replaced_and_its_workflow_begun_again(
 def test_a_workflow_that_kills_every_worker_is_given_up_and_can_be_gone_on_with(
     whole: dict[str, object], tmp_path: Path
 ) -> None:
-    with pytest.raises(WorkerLostError, match=r"training 2 was given up.*2 were lost before") as caught:
+    with pytest.raises(WorkerLostError, match=r"training 2 was given up.*2 were lost before"):
         run(tmp_path / "runs", CONFIG, FakeTrainer(die=(2,), deaths=99, marks=tmp_path), engine="ray")
-    assert caught.value.number == 2
     assert len(list(tmp_path.glob("2-*"))) == 3  # the first, and two more
     assert numbers_of(tmp_path / "runs" / "x") == [0, 1]
     searched(SearchConfig(runs=tmp_path / "runs", resume="x", engine="ray"))

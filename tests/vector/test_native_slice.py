@@ -1,5 +1,7 @@
 """The compiled slice against the slice of single environments: the same commands give the same arrays and infos."""
 
+import pickle
+
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
@@ -11,7 +13,7 @@ from stockade.cage2.seeds import read_seeds
 from stockade.vector.check.trial import plain
 from stockade.vector.infos import scatter_infos
 from stockade.vector.native_slice import NativeFactory
-from stockade.vector.outcome import Inheritance, RunConfig, layout_of
+from stockade.vector.outcome import Description, Inheritance, RunConfig
 from stockade.vector.slice import EnvSlice
 from stockade.vector.spaces import Buffers
 
@@ -28,7 +30,7 @@ def pair(world, config, inheritance=None):
     factory = NativeFactory(options)
     made = []
     for native in (True, False):
-        buffers = Buffers.allocate(layout_of(factory()), N)
+        buffers = Buffers.allocate(Description.of(factory()).layout, N)
         if native:
             made.append(factory.make_slice(N, FIRST, buffers, config, inheritance))
         else:
@@ -102,7 +104,7 @@ def test_any_commands_give_the_same(commands, mode, rule, world, lost):
 
 def inheritance(world):
     """Of a worker that was lost after some steps: two of its environments were at the end of an episode."""
-    buffers = Buffers.allocate(layout_of(NativeFactory(world)()), N)
+    buffers = Buffers.allocate(Description.of(NativeFactory(world)()).layout, N)
     buffers.observations[:] = 1
     return Inheritance([False, True, False, True, False], list(range(50, 50 + N)), buffers.results())
 
@@ -125,7 +127,7 @@ def test_refusals_are_failures_that_name_the_environments():
     for seeds, options in (([-1, -1], None), ([0, 0], {"size": 3})):
         outcome = ours.reset_some([1, 2], seeds, options)
         assert [failure.env_id for failure in outcome.failures] == [11, 12]
-        assert isinstance(outcome.failures[0].original(), ValueError)
+        assert isinstance(pickle.loads(outcome.failures[0].pickled), ValueError)
     early = ours.snapshot([True] * N)
     assert [failure.env_id for failure in early.failures] == [FIRST + i for i in range(N)]
 

@@ -1,6 +1,7 @@
 """Made-up results of trainings, and strategies that know them: for the tests of proposals."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -12,13 +13,20 @@ from stockade.workflow.orders import (
     UNIT_TYPES,
     Order,
     index_of,
+    restricted,
 )
-from stockade.workflow.proposals import Strategy, make_strategy
+from stockade.workflow.proposals import Strategy
 from tests.workflow.fake import reward_config
 
 BLINE = np.array([unit in ("enterprise", "op_server", "user") for unit in UNIT_TYPES])
 MEANDER = np.array([unit != "defender" for unit in UNIT_TYPES])
 NOTHING = np.zeros(5, np.bool_)
+
+
+def kendall(a: Sequence[int], b: Sequence[int], matters: np.ndarray = ALL_MATTER) -> int:
+    """Pairs of types that matter which a and b put the other way round."""
+    kept, other = restricted(a, matters), restricted(b, matters)
+    return sum(other.index(first) > other.index(second) for first, second in itertools.combinations(kept, 2))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +44,7 @@ def failed(order: Order, compliance: float = 0.3, value: float = -30.0) -> Resul
 
 
 def strategy(search: str = "gp-ucb", matters: np.ndarray = ALL_MATTER, **settings: Any) -> Strategy:
-    return make_strategy(reward_config(search=search, **settings), matters)
+    return Strategy(reward_config(search=search, **settings), matters)
 
 
 def made_up_result(order: Order, seed: int) -> Result:

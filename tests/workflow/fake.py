@@ -19,7 +19,7 @@ import numpy as np
 from stockade.learn.checkpoint import Checkpoint
 from stockade.workflow.config import RewardFlags, SearchConfig
 from stockade.workflow.orders import ENTERPRISE, OP_SERVER, UNIT_TYPES, USER, Order
-from stockade.workflow.records import FixStatistics, Saved, Task, UpdateRow, WorkflowResult
+from stockade.workflow.records import Saved, Task, UpdateRow, WorkflowResult
 from stockade.workflow.separate import SeparateSession
 from stockade.workflow.store import SearchFolder
 
@@ -104,7 +104,7 @@ class FakeTrainer:
             if update % 2 == 0:
                 report(self._saved(task, rest, update))
         counts = dict.fromkeys(("fixes", "complied", "violated", "held_steps"), 1.5)
-        statistics = FixStatistics(dict.fromkeys(UNIT_TYPES, counts), {"User1": counts})
+        statistics = {"by_type": dict.fromkeys(UNIT_TYPES, counts), "by_host": {"User1": counts}}
         gain = math.nan if rest["value"] is None else value - rest["value"]
         end = {"number": task.number, "update": updates, "chunks": rest["chunks"] + 1, "value": value}
         head = chance.standard_normal((4, 3)).astype(np.float32)
@@ -135,7 +135,10 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 
 def content_of(folder: Path) -> dict[str, Any]:
-    """Everything that a search found out, times apart: what must be equal after a resume."""
+    """Everything that a search found out, times apart: what must be equal after a resume.
+
+    A kill may leave half a file under its temporary name, which begins with a dot.
+    """
     state = json.loads((folder / "state.json").read_text())
     del state["seconds"]
     for result in state["results"]:
@@ -145,7 +148,7 @@ def content_of(folder: Path) -> dict[str, Any]:
         "training_log": rows_of(folder / "training_log.csv"),
         "gp_log": rows_of(folder / "gp_log.csv"),
         **{
-            name: {path.name: path.read_bytes() for path in sorted((folder / name).glob("*"))}
+            name: {path.name: path.read_bytes() for path in sorted((folder / name).glob("[!.]*"))}
             for name in ("policies", "trainings")
         },
     }

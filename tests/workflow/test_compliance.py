@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import stockade
 from stockade.cage2.actions import ACTION_NAMES
-from stockade.workflow.aligned import AlignedVectorEnv, Episodes
-from stockade.workflow.compliance import COMPLIES, NEUTRAL, NO_FIX, VIOLATES, judge, ranks
+from stockade.workflow.aligned import COMPLIES, NEUTRAL, NO_FIX, VIOLATES, AlignedVectorEnv, Episodes, judge
 from stockade.workflow.config import RewardProtocol
-from stockade.workflow.orders import ORDERS, UNIT_TYPES, index_of, one_hot, parse_order
+from stockade.workflow.orders import CANONICAL, ORDERS, UNIT_TYPES, index_of, one_hot
+from stockade.workflow.units import TYPES
 
 FIXES = [a for a, name in enumerate(ACTION_NAMES) if name.split()[0] in ("Remove", "Restore")]
 HORIZON = 30
@@ -123,12 +123,12 @@ def test_equal_to_a_slow_version_bit_for_bit(order, config, red, seed):
     assert len(rows) == 3 * n
     for column, name in enumerate(("env", "env_return", "alignment", "complied", "judged")):
         np.testing.assert_array_equal(getattr(episodes, name), [row[column] for row in rows], name)
-    found = counts.statistics().by_host
+    found = counts.statistics()["by_host"]
     for host, facts in found.items():
         for name, value in facts.items():
             slow = sum(book.by_host.get(host, {}).get(name, 0) for book in books)
             assert value == slow / len(rows), (host, name)
-    by_type = counts.statistics().by_type
+    by_type = counts.statistics()["by_type"]
     for kind in UNIT_TYPES:
         hosts = [facts for host, facts in found.items() if type_of(host) == kind]
         assert by_type[kind]["fixes"] == pytest.approx(sum(facts["fixes"] for facts in hosts))
@@ -144,7 +144,7 @@ def test_pay_adds_up_to_lambda_times_the_final_rate(fixes, weight):
 
 
 def test_the_foothold_counts_only_if_asked():
-    user_first, access = ranks(parse_order("user_priority")), np.zeros((2, 13), np.uint8)
+    user_first, access = TYPES.ranks(CANONICAL["user_priority"]), np.zeros((2, 13), np.uint8)
     hosts = {name: h for h, name in enumerate(stockade.cage2.HOSTS)}
     access[:, hosts["User0"]] = 1
     access[1, hosts["Enterprise1"]] = 2
@@ -167,7 +167,7 @@ def test_an_episode_without_a_fix_has_no_compliance():
 
 
 def test_the_agent_is_told_its_order():
-    order = parse_order("reverse")
+    order = CANONICAL["reverse"]
     env = AlignedVectorEnv(stockade.make_vec(3, obs="memory"), order, RewardProtocol())
     obs, _ = env.reset(seed=1)
     plain, _ = stockade.make_vec(3, obs="memory").reset(seed=1)

@@ -15,7 +15,7 @@ from stockade.learn.evaluate import EvaluateConfig
 from stockade.workflow.aligned import AlignedVectorEnv
 from stockade.workflow.config import RewardProtocol
 from stockade.workflow.evaluation import Evaluate
-from stockade.workflow.orders import one_hot, parse_order
+from stockade.workflow.orders import one_hot
 from stockade.workflow.search import search
 from tests.workflow.fake import reward_config
 
@@ -58,7 +58,7 @@ def test_compliance_is_that_of_the_episodes_played(runs, capsys, tmp_path):
     assert config.run() == 0
     written = json.loads((tmp_path / "out.json").read_text())
     agent = stockade.load("good", runs)
-    order = parse_order(written["order"])
+    order = tuple(agent.card["order"])
     assert "order: " in capsys.readouterr().out
     for cell in written["compliance"]:
         k = next(

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 import torch
 
-from stockade.workflow.orders import describe
+from stockade.workflow.orders import ORDERS
 from stockade.workflow.separate import SeparateSession
 from stockade.workflow.store import SearchFolder
+from stockade.workflow.units import TYPES
 from tests.workflow.fake import reward_config
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data" / "reward_searches.json").read_text())
@@ -40,10 +41,11 @@ def test_the_same_seed_gives_the_numbers_of_the_first_version(recorded: dict[str
     for result in session.results.values():
         weights, _ = folder.load_policy(result.number, result.order)
         digest = hashlib.sha256(b"".join(weights[name].tobytes() for name in sorted(weights))).hexdigest()
-        found.append({**vars(result), "order": describe(result.order), "weights": digest[:16]})
+        found.append({**vars(result), "order": TYPES.describe(result.order), "weights": digest[:16]})
     assert len(found) == len(recorded["trainings"])
     for mine, expected in zip(found, recorded["trainings"], strict=True):
         assert {name: known(mine[name]) for name in expected} == expected
-    for ranked, (order, mean, sd) in zip(session.strategy.ranking(), recorded["ranking"], strict=True):
-        assert describe(ranked.order) == order
-        assert (known(ranked.mean), known(ranked.sd)) == (mean, sd)
+    posterior = session.strategy.value_model().posterior()
+    named = [TYPES.describe(order) for order in ORDERS]
+    for order, *numbers in recorded["ranking"]:
+        assert [known(float(x[named.index(order)])) for x in posterior] == numbers

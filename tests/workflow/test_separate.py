@@ -22,14 +22,13 @@ from stockade.learn.checkpoint import load
 from stockade.workflow import separate
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.engine import TrainingFailedError
-from stockade.workflow.logs import GP_COLUMNS, TRAINING_COLUMNS
-from stockade.workflow.orders import ALL_MATTER, ORDERS, describe, restricted
+from stockade.workflow.orders import ALL_MATTER, ORDERS, restricted
 from stockade.workflow.records import Task, UpdateRow, WorkflowResult
 from stockade.workflow.search import search
 from stockade.workflow.separate import SeparateSession, allowance, parent_of, seed_of, whole_updates
-from stockade.workflow.store import SearchFolder
+from stockade.workflow.store import GP_COLUMNS, TRAINING_COLUMNS, SearchFolder
 from stockade.workflow.training import train_workflow
-from stockade.workflow.units import FREE
+from stockade.workflow.units import FREE, TYPES
 from tests.workflow.fake import HELD, FakeTrainer, changed, content_of, reward_config, rows_of, searched, true_value
 
 CONFIG = reward_config(n_envs=10, total_episodes=400, max_episodes=100, min_episodes=40, name="x")
@@ -178,7 +177,7 @@ def test_files_of_a_search(tmp_path: Path) -> None:
     assert len(asked) == len(results) > 5
     for row in asked:
         trained = results[int(row["number"])]
-        assert row["order"] == describe(trained.order)
+        assert row["order"] == TYPES.describe(trained.order)
         assert float(row["value"]) == pytest.approx(trained.value, rel=1e-5)
         assert (row["feasible"], row["stopped"]) == (str(trained.feasible), trained.stopped)
         assert row["top"].count("feasible") >= 1

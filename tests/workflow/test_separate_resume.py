@@ -132,8 +132,8 @@ def test_a_signal_ends_a_search_cleanly_and_keeps_the_training_in_flight(
     played = [int(r["update"]) for r in rows_of(tmp_path / "x" / "training_log.csv") if r["number"] == str(unfinished)]
     if played:  # nothing of it is lost
         assert kept is not None
-        assert kept[0] == max(played)
-        assert f"is kept after {kept[0]} updates" in message
+        assert kept.update == max(played)
+        assert f"is kept after {kept.update} updates" in message
     go_on(tmp_path / "elsewhere", resume=str(tmp_path / "x"))
     assert content_of(tmp_path / "x") == whole
 
@@ -181,7 +181,7 @@ def test_kill_9_of_real_trainings_then_resume_gives_the_very_same_weights(tmp_pa
     (in_flight,) = {p.number for p in folder.read_state().proposals} - {r.number for r in folder.read_state().results}
     kept = folder.load_training(in_flight)
     rows = [int(r["update"]) for r in rows_of(runs[1] / "x" / "training_log.csv") if r["number"] == str(in_flight)]
-    assert max(rows, default=0) - (0 if kept is None else kept[0]) <= CHECKPOINT_UPDATES
+    assert max(rows, default=0) - (0 if kept is None else kept.update) <= CHECKPOINT_UPDATES
     searched(SearchConfig(runs=runs[1], resume="x"), train_workflow)
     whole, killed = (content_of(folder / "x") for folder in runs)
     assert whole == killed

@@ -10,18 +10,17 @@ import pytest
 from stockade.errors import InputError
 from stockade.learn.policy import Architecture, Policy
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.orders import ORDERS, parse_order
+from stockade.workflow.orders import CANONICAL, ORDERS
 from stockade.workflow.records import Task, UpdateRow, WorkflowResult
-from stockade.workflow.reward_training import (
-    LastEpisodes,
-    Measured,
+from stockade.workflow.training import (
+    Interrupted,
     StopRule,
     make_aligned,
     measure,
     play_greedily,
     standard_error,
+    train_workflow,
 )
-from stockade.workflow.training import Interrupted, train_workflow
 from tests.workflow.fake import changed, reward_config
 
 SMALL = reward_config(
@@ -40,14 +39,10 @@ def same_weights(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------------- stop rules
-def measured(compliance: float, fixes: float = 5.0) -> Measured:
-    return Measured(-10.0, 3.0, compliance, fixes, 0.0)
-
-
 def decisions(config: SearchConfig, compliances: list[float], limit: int = 60, fixes: float = 5.0) -> list[str | None]:
     rule, found = StopRule(config, limit), []
     for k, compliance in enumerate(compliances):
-        found.append(rule.decide(10 * (k + 1), measured(compliance, fixes)))
+        found.append(rule.decide(10 * (k + 1), compliance, fixes))
         if found[-1] is not None:
             break
     return found
@@ -153,7 +148,7 @@ def test_greedy_episodes_judge_if_asked():
     assert result.value == episodes.env_return.mean()
     assert result.value_error == standard_error(episodes.env_return)
     assert result.statistics == counts.statistics()
-    assert result.compliance == measure(episodes, None).compliance or math.isnan(result.compliance)
+    assert result.compliance == measure(episodes, None)[2] or math.isnan(result.compliance)
     assert len(rows) * 10 == result.episodes  # evaluation is not training
 
 
@@ -161,7 +156,7 @@ def test_it_learns_to_comply():
     config = reward_config(
         n_envs=64, horizon=30, total_episodes=100_000, max_episodes=3200, min_episodes=3200, fixed_episodes=True
     )
-    result, rows = trained(config, 3200, order=parse_order("critical_first"), seed=0)
+    result, rows = trained(config, 3200, order=CANONICAL["critical_first"], seed=0)
     assert result.compliance > 0.85 > 0.6 > rows[0].compliance
     assert result.value > rows[0].env_reward
     assert result.fixes > 1
@@ -175,20 +170,6 @@ def test_a_training_ends_when_asked():
 
 
 # ---------------------------------------------------------------------------------------------------------- measuring
-def test_last_episodes_keep_three_of_every_environment():
-    env = make_aligned(SMALL, ORDERS[0], 4)
-    env.reset(seed=0)
-    last, returns = LastEpisodes(4), []
-    for _ in range(5):
-        for _ in range(11):
-            env.step(np.full(4, 140))
-        episodes, _ = env.take()
-        last.add(episodes)
-        returns.append(episodes.env_return)
-    np.testing.assert_array_equal(np.sort(last.returns()), np.sort(np.concatenate(returns[-3:])))
-    env.close()
-
-
 def test_of_no_episodes_everything_is_unknown():
     env = make_aligned(SMALL, ORDERS[0], 2)
     assert all(math.isnan(x) for x in measure(env.take()[0], None))

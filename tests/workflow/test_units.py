@@ -8,12 +8,13 @@ import numpy as np
 
 from stockade.cage2.scenario import HOSTS
 from stockade.workflow.hosts import as_hosts, at_random, distances, linear, neighbour
-from stockade.workflow.orders import ORDERS, kendall, parse_order
+from stockade.workflow.orders import DEFENDER, ENTERPRISE, OP_HOST, OP_SERVER, ORDERS, USER
 from stockade.workflow.units import FREE, HOST_UNITS, TYPES
+from tests.workflow.choosers import kendall
 
 
 def test_places_follow_the_order_and_hosts_of_a_type_share_theirs() -> None:
-    places = TYPES.places(parse_order("user,enterprise,op_server,op_host,defender"))
+    places = TYPES.places((USER, ENTERPRISE, OP_SERVER, OP_HOST, DEFENDER))
     by_name = dict(zip(HOSTS, places.tolist(), strict=True))
     assert by_name["User3"] == by_name["User0"] == 0
     assert by_name["Enterprise0"] == by_name["Enterprise2"] == 1

@@ -1,7 +1,7 @@
 """One public checker of the contract: a way to make vector environments -> every rule -> a report, or the broken rule.
 
 Run it on any backend, or on a vector environment of your own, as scikit-learn's `check_estimator` is run on estimators.
-The rules themselves are in rules.py (Gymnasium's contract) and extras.py (what Stockade promises besides).
+The rules themselves are in rules.py.
 """
 
 from __future__ import annotations
@@ -13,25 +13,18 @@ from typing import Any
 import gymnasium
 from gymnasium.vector import VectorEnv
 
-from stockade.vector.check.extras import EXTRA_RULES
 from stockade.vector.check.rules import RULES
 from stockade.vector.check.trial import NotApplicable, Trial
 
 
 @dataclass
 class CheckReport:
-    """What `check_vector_env` found.
-
-    Attributes:
-        passed: rules that hold.
-        skipped: rules that do not apply, with the reason.
-    """
+    """What `check_vector_env` found: rules that hold, and those that do not apply with the reason."""
 
     passed: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """One line a rule."""
         lines = [f"{name:<24} holds" for name in self.passed]
         return "\n".join(lines + [f"{name:<24} skipped: {reason}" for name, reason in self.skipped.items()])
 
@@ -70,7 +63,7 @@ def check_vector_env(
     report = CheckReport()
     spare: list[VectorEnv[Any, Any, Any]] = []
     try:
-        for rule in (*RULES, *EXTRA_RULES):
+        for rule in RULES:
             trial = Trial(rule.__name__, make, single, strict, steps, seed, spare)
             try:
                 rule(trial)

@@ -13,7 +13,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
 from stockade.errors import ContractViolation
 
@@ -24,13 +23,7 @@ class NotApplicable(Exception):
 
 @dataclass
 class Trial:
-    """One rule being tried.
-
-    Attributes:
-        rule: its name.
-        make, single, strict, steps, seed: as in `check_vector_env`.
-        spare: vector environments that are open and not in use.
-    """
+    """One rule being tried, on what `check_vector_env` was given; `spare` are environments open and not in use."""
 
     rule: str
     make: Callable[[], VectorEnv[Any, Any, Any]]
@@ -41,22 +34,26 @@ class Trial:
     spare: list[VectorEnv[Any, Any, Any]]
     _opened: list[VectorEnv[Any, Any, Any]] = field(default_factory=list)
 
-    def open(self) -> VectorEnv[Any, Any, Any]:
+    def open(self, unused: bool = False) -> Any:
         """A vector environment to be reset: one that another rule has used, if there is such."""
-        envs = self.spare.pop() if self.spare else self.make()
-        self._opened.append(envs)
-        return envs
+        self._opened.append(self.spare.pop() if self.spare and not unused else self.make())
+        return self._opened[-1]
 
-    def open_new(self) -> VectorEnv[Any, Any, Any]:
-        """A vector environment that has not been used."""
-        envs = self.make()
-        self._opened.append(envs)
-        return envs
+    def open_two(self, method: str) -> tuple[Any, Any]:
+        """Two vector environments that have this method."""
+        envs = self.open()
+        if not hasattr(envs, method):
+            raise NotApplicable(f"no {method}()")
+        return envs, self.open()
 
     def finish(self) -> None:
         """Leave what the rule opened to the next ones."""
         self.spare += [envs for envs in self._opened if not envs.closed]
         self._opened.clear()
+
+    def actions(self, envs: Any, most: int | None = None) -> list[Any]:
+        """Random actions, for as many steps as the trial has, or fewer."""
+        return actions_for(envs, self.steps if most is None else min(self.steps, most), self.seed)
 
     def require(self, holds: Any, message: str) -> None:
         """The rule is broken unless this holds."""
@@ -66,17 +63,15 @@ class Trial:
     @contextmanager
     def expect(self, errors: tuple[type[BaseException], ...], deed: str, naming: str = "") -> Iterator[None]:
         """The rule is broken unless this raises one of these errors, with `naming` in its message."""
-        names = " or ".join(error.__name__ for error in errors)
+        wanted = f"{deed} must raise {' or '.join(error.__name__ for error in errors)}"
         try:
             yield
         except errors as error:
             self.require(naming in str(error), f"the error for {deed} does not name {naming!r}: {error}")
         except Exception as error:
-            raise ContractViolation(
-                self.rule, f"{deed} must raise {names}, not {type(error).__name__}: {error}"
-            ) from error
+            raise ContractViolation(self.rule, f"{wanted}, not {type(error).__name__}: {error}") from error
         else:
-            raise ContractViolation(self.rule, f"{deed} must raise {names}")
+            raise ContractViolation(self.rule, wanted)
 
     def only_strict(self, why: str) -> None:
         """The rest of the rule is beyond Gymnasium's contract."""
@@ -85,7 +80,6 @@ class Trial:
 
 
 def mode_of(envs: VectorEnv[Any, Any, Any]) -> AutoresetMode:
-    """The autoreset mode that the metadata name."""
     mode = envs.metadata.get("autoreset_mode")
     if not isinstance(mode, AutoresetMode):
         raise ContractViolation("metadata", f"metadata['autoreset_mode'] must be an AutoresetMode, got {mode!r}")
@@ -93,89 +87,40 @@ def mode_of(envs: VectorEnv[Any, Any, Any]) -> AutoresetMode:
 
 
 def actions_for(envs: VectorEnv[Any, Any, Any], steps: int, seed: int) -> list[Any]:
-    """Batches of random actions."""
     envs.action_space.seed(seed)
     return [envs.action_space.sample() for _ in range(steps)]
 
 
 def plain(value: Any) -> Any:
     """Something that compares equal exactly if every bit, dtype and shape is equal."""
-    if isinstance(value, np.ndarray) and value.dtype != object:
-        return value.dtype.str, value.shape, value.tobytes()
-    if isinstance(value, np.ndarray):
-        return [plain(part) for part in value]
     if isinstance(value, dict):
         return {key: plain(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.dtype == object):
         return [plain(part) for part in value]
-    if isinstance(value, np.generic):
-        return value.dtype.str, (), value.tobytes()
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.dtype.str, value.shape, value.tobytes()
     return value
 
 
-def rollout(envs: VectorEnv[Any, Any, Any], seed: Any, actions: list[Any], infos: bool = True) -> list[Any]:
-    """Everything that a run gives, comparable. In mode `disabled`, finished environments are reset after each step."""
-    observations, info = envs.reset(seed=seed)
-    record = [plain(observations), plain(info) if infos else None]
-    for action in actions:
-        observations, rewards, terminated, truncated, info = envs.step(action)
-        record += [plain(observations), plain(rewards), plain(terminated), plain(truncated)]
-        record.append(plain(info) if infos else None)
-        over = terminated | truncated
+def play(envs: VectorEnv[Any, Any, Any], run: list[Any]) -> Iterator[tuple[Any, ...]]:
+    """What each step gives, and each reset in between: in mode `disabled`, finished environments are reset."""
+    for actions in run:
+        values = envs.step(actions)
+        yield values
+        over = values[2] | values[3]
         if mode_of(envs) is AutoresetMode.DISABLED and over.any():
-            observations, info = envs.reset(options={"reset_mask": over})
-            record += [plain(observations), plain(info) if infos else None]
-    return record
+            yield envs.reset(options={"reset_mask": over})
 
 
-class Reference(VectorEnv[Any, Any, Any]):
-    """The contract as code, as simple as can be: single environments, one after the other."""
+def episodes(envs: VectorEnv[Any, Any, Any], seed: Any, run: list[Any]) -> Iterator[tuple[Any, ...]]:
+    """What a reset with this seed gives, then `play`."""
+    yield envs.reset(seed=seed)
+    yield from play(envs, run)
 
-    def __init__(self, single: Callable[[], gymnasium.Env[Any, Any]], like: VectorEnv[Any, Any, Any]) -> None:
-        self.num_envs = like.num_envs
-        self.metadata = {"autoreset_mode": mode_of(like)}
-        self.single_observation_space = like.single_observation_space
-        self.action_space = like.action_space
-        self._envs = [single() for _ in range(like.num_envs)]
-        self._latest: list[Any] = [None] * like.num_envs
-        self._over = np.zeros(like.num_envs, np.bool_)
 
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        mask = np.ones(self.num_envs, np.bool_) if options is None else options["reset_mask"]
-        rest: dict[str, Any] | None = None if options is None else {}
-        infos: dict[str, Any] = {}
-        for i in np.flatnonzero(mask):
-            self._latest[i], info = self._envs[i].reset(seed=None if seed is None else seed + int(i), options=rest)
-            self._over[i] = False
-            infos = self._add_info(infos, info, int(i))
-        return self._batch(), infos
-
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        rewards = np.zeros(self.num_envs)
-        terminated, truncated = np.zeros((2, self.num_envs), np.bool_)
-        infos: dict[str, Any] = {}
-        for i, action in enumerate(iterate(self.action_space, actions)):
-            env = self._envs[i]
-            if self._over[i]:
-                self._latest[i], info = env.reset()
-            else:
-                self._latest[i], rewards[i], terminated[i], truncated[i], info = env.step(action)
-            if (terminated[i] or truncated[i]) and mode_of(self) is AutoresetMode.SAME_STEP:
-                final = np.copy(self._latest[i]) if isinstance(self._latest[i], np.ndarray) else self._latest[i]
-                infos = self._add_info(infos, {"final_obs": final, "final_info": info}, i)
-                self._latest[i], info = env.reset()
-            infos = self._add_info(infos, info, i)
-        if mode_of(self) is AutoresetMode.NEXT_STEP:
-            self._over = terminated | truncated
-        return self._batch(), rewards, terminated, truncated, infos
-
-    def close_extras(self, **kwargs: Any) -> None:
-        for env in self._envs:
-            env.close()
-
-    def _batch(self) -> Any:
-        empty: Any = create_empty_array(self.single_observation_space, self.num_envs)
-        return concatenate(self.single_observation_space, self._latest, empty)
+def rollout(envs: VectorEnv[Any, Any, Any], seed: Any, actions: list[Any], infos: bool = True) -> list[Any]:
+    """Everything that a run gives, comparable."""
+    return [plain(values if infos else values[:-1]) for values in episodes(envs, seed, actions)]
 
 
 def left_behind() -> tuple[int, int]:

@@ -16,9 +16,9 @@ import numpy as np
 
 from stockade.errors import WorkerDiedError, WorkerTimeoutError
 from stockade.vector.asynchronous import IDLE, SENT, AsyncVectorEnv
-from stockade.vector.local.env import Command, ProcessVectorEnv
+from stockade.vector.local.env import Command, ProcessVectorEnv, Replies
 from stockade.vector.local.process import PoolConfig, Worker, pollable
-from stockade.vector.local.rings import STEP_ALL
+from stockade.vector.local.shared import STEP_ALL
 from stockade.vector.outcome import Factory, RunConfig
 
 _SHORTEST_NAP, _LONGEST_NAP = 0.0003, 0.02
@@ -26,17 +26,13 @@ _SHORTEST_NAP, _LONGEST_NAP = 0.0003, 0.02
 
 
 class AsyncPoolVectorEnv(AsyncVectorEnv, ProcessVectorEnv):
-    """Environments in worker processes, returned as they become ready.
-
-    Args:
-        factory, n_envs, pool, config: as of `ProcessVectorEnv`.
-    """
+    """Environments in worker processes, returned as they become ready."""
 
     def __init__(self, factory: Factory, n_envs: int, pool: PoolConfig, config: RunConfig) -> None:
         self._open_bookkeeping(n_envs, config.batch_size)
         ProcessVectorEnv.__init__(self, factory, n_envs, pool, config)
         self._expected = [0] * n_envs
-        self._worker_of = [worker.index for worker in self._pool.workers for _ in range(worker.spec.count)]
+        self._worker_of = [worker.index for worker in self._pool.workers for _ in worker.spec.env_ids]
         self._pace = 0.0  # recent seconds between two results
         self._pending_resets: dict[int, tuple[int | None, dict[str, Any] | None]] = {}
         self._selector = selectors.DefaultSelector()
@@ -66,8 +62,6 @@ class AsyncPoolVectorEnv(AsyncVectorEnv, ProcessVectorEnv):
             commands = workers[index].commands
             if commands is not None:
                 commands.announce(count)
-
-    # Waiting
 
     def _await_ready(self, size: int) -> None:
         deadline = self._deadline()
@@ -105,16 +99,16 @@ class AsyncPoolVectorEnv(AsyncVectorEnv, ProcessVectorEnv):
             worker = key.data
             if worker is None:
                 for dead in self._pool.died():
-                    self._last_results(dead)
+                    self._accept(dead, self._last_replies(dead))
             elif worker.alive:
                 try:
-                    self._accept(worker, self._deadline())
+                    self._accept(worker, worker.collect(self._pool.buffers, self._deadline()))
                 except (EOFError, TimeoutError):
                     self._pool.kill(worker)
         return bool(events)
 
-    def _accept(self, worker: Worker, deadline: float | None) -> None:
-        for sequence, code, outcome in worker.collect(self._pool.buffers, deadline):
+    def _accept(self, worker: Worker, replies: Replies) -> None:
+        for sequence, code, outcome in replies:
             env_id = worker.spec.first + code
             if code >= STEP_ALL or self._expected[env_id] != sequence:
                 continue  # late reply to a call that was given up
@@ -122,18 +116,12 @@ class AsyncPoolVectorEnv(AsyncVectorEnv, ProcessVectorEnv):
             self._pending_resets.pop(env_id, None)
             self._accept_replies((env_id,), outcome)
 
-    def _last_results(self, dead: Worker) -> None:
-        try:
-            self._accept(dead, time.monotonic() + 0.1)
-        except (EOFError, TimeoutError):
-            return
-
     def _give_up_waiting(self) -> None:
         """The deadline has passed: the workers that owe something hang."""
         for worker in list(self._pool.workers):
             if self._in_flight(worker):
                 self._pool.kill(worker)
-                self._bury(worker, worker.overdue(self._timeout))
+                self._bury(worker, worker.overdue())
 
     def _bury(self, dead: Worker, error: WorkerDiedError | WorkerTimeoutError) -> None:
         """Replace a dead worker and give the new one what the old one owed."""
@@ -145,14 +133,11 @@ class AsyncPoolVectorEnv(AsyncVectorEnv, ProcessVectorEnv):
 
         self._replace(Command("step", 0, post), dead, error)
 
-    def _forget_worker(self, dead: Worker) -> None:
+    def _replace(self, command: Command, dead: Worker, error: WorkerDiedError | WorkerTimeoutError) -> None:
         if dead.replies is not None and dead.reply_fd in self._selector.get_map():
             self._selector.unregister(dead.reply_fd)
-
-    def _replaced(self, worker: Worker) -> None:
-        self._watch(worker)
-
-    # Bookkeeping
+        super()._replace(command, dead, error)
+        self._watch(self._pool.workers[dead.index])
 
     def _dispatch(self, env_id: int) -> None:
         """Give one environment's command, a reset or a step, to its worker."""
@@ -163,17 +148,16 @@ class AsyncPoolVectorEnv(AsyncVectorEnv, ProcessVectorEnv):
             return  # found and replaced by the next recv
         if env_id in self._pending_resets:
             seed, options = self._pending_resets[env_id]
+            arguments = [env_id - worker.spec.first], [seed], options
             try:
-                worker.post_message(
-                    sequence, "reset_some", ([env_id - worker.spec.first], [seed], options), self._deadline()
-                )
+                worker.post_message(sequence, "reset_some", arguments, self._deadline())
             except (EOFError, TimeoutError):
                 self._pool.kill(worker)
         else:
             worker.post(sequence, env_id - worker.spec.first)
 
     def _in_flight(self, worker: Worker) -> list[int]:
-        return [i for i in range(worker.spec.first, worker.spec.stop) if self._status[i] == SENT]
+        return [i for i in worker.spec.env_ids if self._status[i] == SENT]
 
     def _forget_all(self) -> None:
         """Wait for what is in flight and drop it: everything begins again."""

@@ -19,75 +19,51 @@ _LENGTH = struct.Struct("<Q")
 _CHUNK = 1 << 20
 _MAX_FDS = 8
 _LARGE = 1 << 16
+_GONE = "the other side is gone"
 
 
 class Channel:
-    """One end of a connection.
+    """One end of a connection. `patient` in the worker (reads and writes block), not in the parent (deadlines hold).
 
-    Args:
-        end: the socket.
-        patient: True in the worker (reads and writes block), False in the parent (deadlines hold).
+    Everything raises EOFError if the other side is gone, and TimeoutError if the deadline has passed.
     """
 
     def __init__(self, end: socket.socket, patient: bool) -> None:
         self._socket = end
         self._socket.setblocking(patient)
-        self._patient = patient
+        self.close = end.close
 
     @property
     def fd(self) -> int:
-        """Descriptor to wait on."""
         return self._socket.fileno()
 
     def send(self, payload: bytes, deadline: float | None = None) -> None:
-        """Send one message.
-
-        Raises:
-            EOFError: the other side is gone.
-            TimeoutError: the deadline has passed.
-        """
-        if len(payload) <= _CHUNK:
-            self._send_all(memoryview(_LENGTH.pack(len(payload)) + payload), deadline)
-        else:
-            self._send_all(memoryview(_LENGTH.pack(len(payload))), deadline)
-            self._send_all(memoryview(payload), deadline)
+        length = _LENGTH.pack(len(payload))
+        for part in (length + payload,) if len(payload) <= _CHUNK else (length, payload):
+            data = memoryview(part)
+            while data:
+                try:
+                    data = data[self._socket.send(data) :]
+                except BlockingIOError:
+                    self._wait(select.POLLOUT, deadline)
+                except ConnectionError as error:
+                    raise EOFError(_GONE) from error
 
     def receive(self, deadline: float | None = None) -> bytes:
-        """Receive one message.
-
-        Raises:
-            EOFError: the other side is gone.
-            TimeoutError: the deadline has passed.
-        """
         (length,) = _LENGTH.unpack(self._receive_exactly(_LENGTH.size, deadline))
         return self._receive_exactly(length, deadline)
 
     def send_fds(self, fds: list[int]) -> None:
-        """Hand copies of descriptors over."""
         try:
             socket.send_fds(self._socket, [b"f"], fds)
         except ConnectionError as error:
-            raise EOFError("the other side is gone") from error
+            raise EOFError(_GONE) from error
 
     def receive_fds(self) -> list[int]:
-        """Take descriptors that `send_fds` sent."""
         data, fds, _, _ = socket.recv_fds(self._socket, 1, _MAX_FDS)
         if not data:
-            raise EOFError("the other side is gone")
+            raise EOFError(_GONE)
         return list(fds)
-
-    def close(self) -> None:
-        """Close this end."""
-        self._socket.close()
-
-    def _send_all(self, data: memoryview, deadline: float | None) -> None:
-        while data:
-            try:
-                data = data[self._socket.send(data) :]
-            except BlockingIOError:
-                self._wait(select.POLLOUT, deadline)
-            except ConnectionError as error:
-                raise EOFError("the other side is gone") from error
 
     def _receive_exactly(self, length: int, deadline: float | None) -> bytes:
         parts, missing = [], length
@@ -98,9 +74,9 @@ class Channel:
                 self._wait(select.POLLIN, deadline)
                 continue
             except ConnectionError as error:
-                raise EOFError("the other side is gone") from error
+                raise EOFError(_GONE) from error
             if not part:
-                raise EOFError("the other side is gone")
+                raise EOFError(_GONE)
             parts.append(part)
             missing -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -115,9 +91,7 @@ class Channel:
 
 def milliseconds_until(deadline: float | None) -> int | None:
     """For `poll`: None waits for ever; never a zero before the deadline has passed."""
-    if deadline is None:
-        return None
-    return max(0, int((deadline - time.monotonic()) * 1000) + 1)
+    return None if deadline is None else max(0, int((deadline - time.monotonic()) * 1000) + 1)
 
 
 def to_worker(message: Any) -> bytes:
@@ -127,7 +101,6 @@ def to_worker(message: Any) -> bytes:
 
 
 def quickly_pickled(message: Any) -> bytes:
-    """Pickle arrays and plain values."""
     return pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
 
 
@@ -136,8 +109,7 @@ def to_parent(message: Any) -> bytes:
     try:
         return quickly_pickled(message)
     except Exception:  # classes of a script, lambdas: whatever pickle says of them, cloudpickle has the last word
-        pickled: bytes = cloudpickle.dumps(message)
-        return pickled
+        return to_worker(message)
 
 
 def from_peer(payload: bytes) -> Any:

@@ -12,24 +12,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from stockade.errors import VectorError, WorkerDiedError, WorkerTimeoutError
-from stockade.vector.local.pool import WorkerPool
-from stockade.vector.local.process import PoolConfig, Worker
+from stockade.vector.local.process import PoolConfig, Worker, WorkerPool
 from stockade.vector.outcome import Factory, Outcome, RunConfig
 from stockade.vector.workers import WorkerVectorEnv
 
+Replies = list[tuple[int, int, Outcome | None]]
 
-@dataclass(frozen=True)
-class Command:
-    """A command in flight, kept to be given again to a replaced worker.
 
-    Attributes:
-        kind: the slice's method.
-        sequence: number that the reply must carry.
-        post: give it to a worker.
+class Command(NamedTuple):
+    """A command in flight: the slice's method, the number that replies must carry, and how a worker is given it.
+
+    It is kept, to be given again to a replaced worker.
     """
 
     kind: str
@@ -38,30 +34,22 @@ class Command:
 
 
 class ProcessVectorEnv(WorkerVectorEnv):
-    """Environments spread over worker processes.
-
-    Args:
-        factory: makes one environment; sent to the workers by cloudpickle.
-        n_envs: how many environments.
-        pool: how the workers are run.
-        config: how the environments are run.
-    """
+    """Environments spread over worker processes; the factory is sent to them by cloudpickle."""
 
     def __init__(self, factory: Factory, n_envs: int, pool: PoolConfig, config: RunConfig) -> None:
         self.closed = True
         self._sequence = 0
         self._unsettled = False  # a call was interrupted, and replies to it may still come
+        self._due: float | None = None  # when the call must be answered
         self._pool = WorkerPool(factory, n_envs, config, pool)
         super().__init__(self._pool.description, n_envs, self._pool.buffers, config, pool.shared)
 
     @property
     def workers(self) -> int:
-        """Number of worker processes."""
         return len(self._pool.workers)
 
     @property
     def worker_pids(self) -> tuple[int, ...]:
-        """Process ids of the workers."""
         return tuple(worker.process.pid for worker in self._pool.workers)
 
     def _step_all(self) -> Outcome:
@@ -77,7 +65,7 @@ class ProcessVectorEnv(WorkerVectorEnv):
         sequence = self._next_sequence()
 
         def post(worker: Worker) -> None:
-            own = (part[worker.spec.first : worker.spec.stop] for part in parts)
+            own = (part[worker.spec.rows] for part in parts)
             worker.post_message(sequence, kind, (*own, *common), self._deadline())
 
         return self._exchange(Command(kind, sequence, post))
@@ -90,13 +78,13 @@ class ProcessVectorEnv(WorkerVectorEnv):
         workers = self._pool.workers
         for worker in tuple(workers):
             self._give(command, worker)
-        deadline = self._deadline()
+        self._due = self._deadline()
         outcomes: dict[int, Outcome | None] = {}
         for index in reversed(range(len(workers))):
             if outcomes and workers[index].alive and workers[index].replies is not None:
-                deadline = self._collect(command, workers[index], outcomes, deadline)  # has mostly replied by now
+                self._take(command, workers[index], outcomes)  # has mostly replied by now
             while index not in outcomes:
-                deadline = self._await(command, workers[index], outcomes, deadline)
+                self._await(command, workers[index], outcomes)
         self._unsettled = False
         merged = Outcome()
         for index in range(len(workers)):
@@ -105,72 +93,58 @@ class ProcessVectorEnv(WorkerVectorEnv):
                 merged.extend(outcome)
         return merged
 
-    def _await(
-        self, command: Command, worker: Worker, outcomes: dict[int, Outcome | None], deadline: float | None
-    ) -> float | None:
-        """Wait for one worker, and deal with what happens meanwhile. Returns the deadline, renewed after a restart."""
-        if worker.alive and worker.wait(deadline):
-            return self._collect(command, worker, outcomes, deadline)
+    def _give(self, command: Command, worker: Worker) -> None:
+        """Post a command; a worker that is found dead is replaced."""
+        try:
+            if not worker.alive:
+                raise EOFError
+            command.post(worker)
+        except (EOFError, TimeoutError) as error:
+            self._lose(command, worker, error)
+
+    def _await(self, command: Command, worker: Worker, outcomes: dict[int, Outcome | None]) -> None:
+        """Wait for one worker, and deal with what happens meanwhile."""
+        if worker.alive and worker.wait(self._due):
+            self._take(command, worker, outcomes)
+            return
         died = self._pool.died()
         if not worker.alive and worker not in died:
             died.append(worker)
         for dead in died:
-            if dead.index not in outcomes and not self._last_words(command, dead, outcomes):
-                self._replace(command, dead, dead.death())
-                deadline = self._deadline()
-        if not died and deadline is not None and time.monotonic() >= deadline:
-            return self._give_up(command, worker)
-        return deadline
+            if dead.index not in outcomes:
+                self._keep(command, dead, self._last_replies(dead), outcomes)
+            if dead.index not in outcomes:
+                self._lose(command, dead, EOFError())
+        if not died and self._due is not None and time.monotonic() >= self._due:
+            self._lose(command, worker, TimeoutError())
 
-    def _collect(
-        self, command: Command, worker: Worker, outcomes: dict[int, Outcome | None], deadline: float | None
-    ) -> float | None:
-        """Take what a live worker has sent. Returns the deadline, renewed after a restart."""
+    def _take(self, command: Command, worker: Worker, outcomes: dict[int, Outcome | None]) -> None:
         try:
-            self._take(command, worker, outcomes, deadline)
-        except EOFError:
-            self._pool.kill(worker)
-            self._replace(command, worker, worker.death())
-            return self._deadline()
-        except TimeoutError:
-            return self._give_up(command, worker)
-        return deadline
+            replies = worker.collect(self._pool.buffers, self._due)
+        except (EOFError, TimeoutError) as error:
+            self._lose(command, worker, error)
+        else:
+            self._keep(command, worker, replies, outcomes)
 
-    def _take(
-        self, command: Command, worker: Worker, outcomes: dict[int, Outcome | None], deadline: float | None
-    ) -> None:
-        """Collect replies; those to earlier, interrupted calls are dropped."""
-        for sequence, _, outcome in worker.collect(self._pool.buffers, deadline):
+    def _keep(self, command: Command, worker: Worker, replies: Replies, outcomes: dict[int, Outcome | None]) -> None:
+        """Replies to earlier, interrupted calls are dropped."""
+        for sequence, _, outcome in replies:
             if sequence == command.sequence:
                 outcomes[worker.index] = outcome
 
-    def _last_words(self, command: Command, dead: Worker, outcomes: dict[int, Outcome | None]) -> bool:
+    def _last_replies(self, dead: Worker) -> Replies:
         """A worker may have answered before it died: then its death matters only for the next call."""
-        soon = time.monotonic() + 0.1
         try:
-            self._take(command, dead, outcomes, soon)
+            return dead.collect(self._pool.buffers, time.monotonic() + 0.1)
         except (EOFError, TimeoutError):
-            return False
-        return dead.index in outcomes
+            return []
 
-    def _give(self, command: Command, worker: Worker) -> None:
-        """Post a command; a worker that is found dead is replaced."""
-        if not worker.alive:
-            self._replace(command, worker, worker.death())
-            return
-        try:
-            command.post(worker)
-        except EOFError:
-            self._pool.kill(worker)
-            self._replace(command, worker, worker.death())
-        except TimeoutError:
-            self._give_up(command, worker)
-
-    def _give_up(self, command: Command, worker: Worker) -> float | None:
-        """A worker has not answered in time."""
+    def _lose(self, command: Command, worker: Worker, error: EOFError | TimeoutError) -> None:
+        """A worker is gone, or has not answered in time: replace it."""
         self._pool.kill(worker)
-        self._replace(command, worker, worker.overdue(self._timeout))
-        return self._deadline()
+        late = isinstance(error, TimeoutError)
+        self._replace(command, worker, worker.overdue() if late else worker.death())
+        self._due = self._deadline()
 
     def _replace(self, command: Command, dead: Worker, error: WorkerDiedError | WorkerTimeoutError) -> None:
         """Start a worker in the place of a dead one and give it the command, or raise the error.
@@ -179,11 +153,8 @@ class ProcessVectorEnv(WorkerVectorEnv):
         """
         while True:
             self._count_restart(command.kind, error)
-            self._forget_worker(dead)
             try:
-                worker = self._pool.replace(dead, self._inheritance(dead.spec.first, dead.spec.stop))
-                self._replaced(worker)
-                command.post(worker)
+                command.post(self._pool.replace(dead, self._inheritance(dead.spec)))
             except (EOFError, TimeoutError, WorkerDiedError) as second:
                 dead = self._pool.workers[dead.index]
                 self._pool.kill(dead)
@@ -192,12 +163,6 @@ class ProcessVectorEnv(WorkerVectorEnv):
                 raise second from error
             else:
                 return
-
-    def _forget_worker(self, dead: Worker) -> None:
-        """For backends that keep something about each worker."""
-
-    def _replaced(self, worker: Worker) -> None:
-        """For backends that keep something about each worker."""
 
     def _settle(self) -> None:
         """After an interrupted call: wait for the workers that are still busy, and drop their replies."""
@@ -215,9 +180,6 @@ class ProcessVectorEnv(WorkerVectorEnv):
                 if deadline is not None and time.monotonic() >= deadline:
                     self._pool.kill(worker)
         self._unsettled = False
-
-    def _deadline(self) -> float | None:
-        return None if self._timeout is None else time.monotonic() + self._timeout
 
     def _next_sequence(self) -> int:
         self._sequence = (self._sequence + 1) & 0x7FFFFFFF

@@ -9,18 +9,15 @@ import select
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from stockade.errors import UnsupportedFeatureError
 
-_THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-)
+_LIBRARIES = ("OMP", "MKL", "OPENBLAS", "NUMEXPR")
+ONE_THREAD = {**{f"{name}_NUM_THREADS": "1" for name in _LIBRARIES}, "VECLIB_MAXIMUM_THREADS": "1"}
+"""Environment variables that keep numerical libraries to one thread."""
 _CGROUP = Path("/sys/fs/cgroup")
 _PR_SET_PDEATHSIG = 1
 
@@ -58,10 +55,10 @@ def allow_open_files(count: int) -> None:
 
 
 @contextlib.contextmanager
-def single_threaded_children() -> Iterator[None]:
-    """Processes started inside use one thread each in OpenMP, MKL and OpenBLAS, unless the user says otherwise."""
-    added = [name for name in _THREAD_VARIABLES if name not in os.environ]
-    os.environ.update(dict.fromkeys(added, "1"))
+def variables_set(values: dict[str, str]) -> Iterator[None]:
+    """Environment variables for processes that are started inside, unless the user says otherwise."""
+    added = {name: value for name, value in values.items() if name not in os.environ}
+    os.environ.update(added)
     try:
         yield
     finally:
@@ -71,8 +68,8 @@ def single_threaded_children() -> Iterator[None]:
 
 def use_one_thread() -> None:
     """In a worker: one thread for what is already loaded (a forked child inherits loaded libraries)."""
-    for name in _THREAD_VARIABLES:
-        os.environ.setdefault(name, "1")
+    for name, one in ONE_THREAD.items():
+        os.environ.setdefault(name, one)
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
     if "threadpoolctl" in sys.modules:
@@ -94,24 +91,14 @@ def die_with(parent: int, parent_is_lasting: bool) -> None:
 
 def _wait_and_die(parent: int) -> None:
     try:
-        fd = os.pidfd_open(parent)
-    except ProcessLookupError:
-        os._exit(1)
-    except (OSError, AttributeError):
-        _poll_and_die(parent)
-    else:
         waiter = select.poll()
-        waiter.register(fd, select.POLLIN)
+        waiter.register(os.pidfd_open(parent), select.POLLIN)
         waiter.poll()
-        os._exit(1)
-
-
-def _poll_and_die(parent: int) -> None:
-    """Where there is no pidfd: ask twice a second."""
-    pause = threading.Event()
-    while True:
-        try:
-            os.kill(parent, 0)
-        except OSError:
-            os._exit(1)
-        pause.wait(0.5)
+    except ProcessLookupError:
+        pass  # it has ended already
+    except (OSError, AttributeError):  # no pidfd here: ask twice a second
+        with contextlib.suppress(OSError):
+            while True:
+                os.kill(parent, 0)
+                time.sleep(0.5)
+    os._exit(1)

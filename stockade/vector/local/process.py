@@ -1,4 +1,5 @@
-"""One worker process, seen from the parent: start -> post commands -> wait -> collect replies -> release.
+"""Worker processes, seen from the parent. One: start -> post commands -> wait -> collect replies -> release; and all
+of a vector environment: start together, share memory, notice deaths, replace, close.
 
 Also how all our processes are started (`ready_to_start`) and how their end is described (`describe_exit`).
 """
@@ -14,41 +15,37 @@ import signal
 import socket
 import sys
 import threading
+import time
 import types
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import forkserver
 from typing import Any, Literal
 
+from stockade.cores import available_cores
 from stockade.errors import WorkerDiedError, WorkerTimeoutError
 from stockade.vector.host import SliceSpec
 from stockade.vector.local.channel import Channel, from_peer, milliseconds_until, quickly_pickled, to_worker
-from stockade.vector.local.machine import single_threaded_children
-from stockade.vector.local.rings import MESSAGE, PAYLOAD, STEP_ALL, Ring, new_signals
-from stockade.vector.local.segment import SharedBlock
+from stockade.vector.local.machine import ONE_THREAD, allow_open_files, variables_set
+from stockade.vector.local.shared import MESSAGE, PAYLOAD, STEP_ALL, Ring, SharedBlock, require_eventfd, ring_bytes
 from stockade.vector.local.worker import Placement, run_worker
-from stockade.vector.outcome import Outcome
-from stockade.vector.spaces import Buffers, Tree, tree_map
-from stockade.vector.workers import env_ids, overdue, span
+from stockade.vector.outcome import Description, Factory, Inheritance, Outcome, RunConfig
+from stockade.vector.spaces import Buffers, Tree, rows_of
+from stockade.vector.workers import common_description, divide, overdue, raise_if_failed
 
 StartMethod = Literal["fork", "forkserver", "spawn"]
 
 _DIE_SECONDS = 1.0
+_FDS_PER_WORKER = 5
+_AWAKE = 0.0005
+"""Seconds that a worker with a core of its own stays awake for the next command."""
 _start_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
 class PoolConfig:
-    """How worker processes are run.
-
-    Attributes:
-        workers: number of processes.
-        start_method: of `multiprocessing`.
-        daemon: daemonic processes may not have children; pass False if environments start processes of their own.
-        shared: whether arrays are in shared memory.
-        preload: modules that the fork server imports once, so that workers are forked with them in place.
-    """
+    """How worker processes are run, see `BackendOptions`; `shared` if arrays are in shared memory."""
 
     workers: int
     start_method: StartMethod = "forkserver"
@@ -58,20 +55,11 @@ class PoolConfig:
 
 
 class Worker:
-    """One worker process, seen from the parent.
-
-    Attributes:
-        index: its number.
-        spec: its environments.
-        outstanding: replies it owes.
-        alive: False once its death has been noticed.
-    """
-
-    def __init__(self, index: int, spec: SliceSpec, config: PoolConfig, inherited: tuple[int, ...]) -> None:
-        self.index = index
+    def __init__(self, spec: SliceSpec, config: PoolConfig, inherited: tuple[int, ...]) -> None:
+        self.index = spec.index
         self.spec = spec
-        self.outstanding = 0
-        self.alive = True
+        self.outstanding = 0  # replies it owes
+        self.alive = True  # False once its death has been noticed
         self.commands: Ring | None = None
         self.replies: Ring | None = None
         ours, theirs = socket.socketpair()
@@ -82,7 +70,7 @@ class Worker:
             self.process = context.Process(
                 target=run_worker,
                 args=(theirs, to_worker(spec), os.getpid(), lasting, unwanted),
-                name=f"stockade-worker-{index}",
+                name=f"stockade-worker-{spec.index}",
                 daemon=config.daemon,
             )
             try:
@@ -108,10 +96,10 @@ class Worker:
         """Tell the worker where its memory is, and get ready to wait for it."""
         self.channel.send(to_worker(placement))
         if block is not None and placement is not None:
-            command_fd, reply_fd = new_signals()
-            self.channel.send_fds([block.fd, command_fd, reply_fd])
-            self.commands = Ring(block.view[placement.commands : placement.commands + placement.ring], command_fd)
-            self.replies = Ring(block.view[placement.replies : placement.replies + placement.ring], reply_fd)
+            # It sleeps on the first, we poll the second.
+            signals = os.eventfd(0, os.EFD_CLOEXEC), os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            self.channel.send_fds([block.fd, *signals])
+            self.commands, self.replies = placement.open_rings(block.view, *signals)
         self._poll.register(self.reply_fd, select.POLLIN)
         self._poll.register(pollable(deaths), select.POLLIN)
 
@@ -120,8 +108,7 @@ class Worker:
         if self.commands is not None:
             self.post(sequence, STEP_ALL)
         else:
-            rows = slice(self.spec.first, self.spec.stop)
-            self.post_message(sequence, "step", (tree_map(lambda array: array[rows], actions),), deadline)
+            self.post_message(sequence, "step", (rows_of(actions, self.spec.rows),), deadline)
 
     def post(self, sequence: int, code: int) -> None:
         """Give a command that needs no message. Only with rings."""
@@ -130,7 +117,6 @@ class Worker:
         self.outstanding += 1
 
     def post_message(self, sequence: int, kind: str, arguments: tuple[Any, ...], deadline: float | None) -> None:
-        """Give a command with arguments."""
         if self.commands is None:
             pickled = quickly_pickled if kind == "step" else to_worker
             self.channel.send(pickled((kind, sequence, arguments)), deadline)
@@ -148,7 +134,11 @@ class Worker:
     def collect(self, buffers: Buffers, deadline: float | None) -> list[tuple[int, int, Outcome | None]]:
         """Replies that have arrived: (sequence, code, outcome if there is one). May be empty; never sleeps for them."""
         if self.replies is None:
-            return [self._collect_message(buffers, deadline)]
+            sequence, outcome, results = from_peer(self.channel.receive(deadline))
+            self.outstanding -= 1
+            if results is not None:
+                buffers.put_results(self.spec.rows, results)
+            return [(sequence, MESSAGE, outcome)]
         try:
             count = self.replies.wait()
         except BlockingIOError:
@@ -166,13 +156,6 @@ class Worker:
             (sequence, code & ~PAYLOAD, outcomes.popleft() if code & PAYLOAD else None) for sequence, code in entries
         ]
 
-    def _collect_message(self, buffers: Buffers, deadline: float | None) -> tuple[int, int, Outcome | None]:
-        sequence, outcome, results = from_peer(self.channel.receive(deadline))
-        self.outstanding -= 1
-        if results is not None:
-            buffers.put_results(slice(self.spec.first, self.spec.stop), results)
-        return sequence, MESSAGE, outcome
-
     def kill(self) -> None:
         """End the process: politely, then not."""
         if self.process.is_alive():
@@ -183,7 +166,6 @@ class Worker:
             self.process.join()
 
     def release(self) -> None:
-        """Close what belongs to a process that has ended."""
         self.alive = False
         self.process.join()
         self.process.close()
@@ -195,20 +177,137 @@ class Worker:
         self.commands = self.replies = None
 
     def death(self, note: str = "") -> WorkerDiedError:
-        """The error for a process that has ended on its own."""
         self.process.join(_DIE_SECONDS)
         code = self.process.exitcode
-        return WorkerDiedError(
-            f"worker {self.index} (process {self.process.pid}, environments {span(self.spec)}) {describe_exit(code)}. "
-            f"{note}",
-            self.index,
-            env_ids(self.spec),
-            code,
-        )
+        name = f"worker {self.index} (process {self.process.pid}, environments {self.spec.span})"
+        return WorkerDiedError(f"{name} {describe_exit(code)}. {note}", self.index, self.spec.env_ids, code)
 
-    def overdue(self, timeout: float | None, note: str = "") -> WorkerTimeoutError:
-        """The error for a process that did not answer."""
-        return overdue(f"worker {self.index} (environments {span(self.spec)})", self.index, self.spec, timeout, note)
+    def overdue(self, note: str = "") -> WorkerTimeoutError:
+        return overdue(f"worker {self.index} (environments {self.spec.span})", self.spec, note)
+
+
+class WorkerPool:
+    """All workers of a vector environment, in the order of their environments; `buffers` has the arrays of all.
+
+    `deaths` is a selector that is readable while the death of a worker has not been dealt with.
+    """
+
+    def __init__(self, factory: Factory, n_envs: int, run: RunConfig, config: PoolConfig) -> None:
+        self._timeout = run.timeout
+        self.config = config
+        self.deaths = selectors.DefaultSelector()
+        self.workers: list[Worker] = []
+        self._block: SharedBlock | None = None
+        if config.shared:
+            require_eventfd()
+        allow_open_files(config.workers * _FDS_PER_WORKER)
+        self._specs = divide(to_worker(factory), n_envs, config.workers, run)
+        try:
+            with self._ready_to_start():
+                for spec in self._specs:
+                    self.workers.append(self._start(spec))
+            descriptions = [self._greet(worker) for worker in self.workers]
+            self.description = common_description(descriptions, self._specs)
+            self.buffers = self._allocate(n_envs)
+            for worker in self.workers:
+                self._place(worker)
+        except BaseException:
+            self.close(timeout=0.0)
+            raise
+
+    def replace(self, dead: Worker, inheritance: Inheritance) -> Worker:
+        self.kill(dead)
+        dead.release()
+        with self._ready_to_start():
+            worker = self._start(replace(self._specs[dead.index], inheritance=inheritance))
+        self.workers[dead.index] = worker
+        self._greet(worker)
+        self._place(worker)
+        return worker
+
+    def died(self) -> list[Worker]:
+        """Workers that have ended on their own since the last look."""
+        ready = {key.fd for key, _ in self.deaths.select(0)}
+        found = [worker for worker in self.workers if worker.alive and worker.process.sentinel in ready]
+        for worker in found:
+            self.deaths.unregister(worker.process.sentinel)
+            worker.alive = False
+        return found
+
+    def kill(self, worker: Worker) -> None:
+        if worker.alive:
+            self.deaths.unregister(worker.process.sentinel)
+            worker.alive = False
+        worker.kill()
+
+    def close(self, timeout: float) -> None:
+        """Ask all workers to close their environments, and kill those that have not ended after `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        if timeout > 0:
+            for worker in self.workers:
+                with contextlib.suppress(EOFError, TimeoutError):
+                    worker.post_message(0, "close", (), deadline)
+        for worker in self.workers:
+            worker.process.join(max(0.0, deadline - time.monotonic()))
+        late = [worker for worker in self.workers if worker.process.is_alive()]
+        for worker in late:
+            worker.process.terminate()
+        for worker in late:
+            worker.kill()
+        for worker in self.workers:
+            worker.release()
+        self.workers = []
+        self.deaths.close()
+        if self._block is not None:
+            if hasattr(self, "buffers"):
+                del self.buffers
+            self._block.close()
+
+    def _ready_to_start(self) -> contextlib.AbstractContextManager[None]:
+        return ready_to_start(self.config.start_method, (run_worker.__module__, *self.config.preload))
+
+    def _start(self, spec: SliceSpec) -> Worker:
+        inherited = [fd for worker in self.workers if worker.index != spec.index for fd in worker.fds]
+        if self._block is not None:
+            inherited.append(self._block.fd)
+        worker = Worker(spec, self.config, (pollable(self.deaths), *inherited))
+        self.deaths.register(worker.process.sentinel, selectors.EVENT_READ)
+        return worker
+
+    def _greet(self, worker: Worker) -> Description:
+        deadline = None if self._timeout is None else time.monotonic() + self._timeout
+        try:
+            answer = from_peer(worker.channel.receive(deadline))
+        except EOFError:
+            raise worker.death("It ended while it was building its environments.") from None
+        except TimeoutError:
+            raise worker.overdue("It was building its environments.") from None
+        raise_if_failed(answer, worker.spec)
+        description: Description = answer
+        return description
+
+    def _allocate(self, n_envs: int) -> Buffers:
+        layout = self.description.layout
+        if not self.config.shared:
+            return Buffers.allocate(layout, n_envs)
+        self._arrays_size = layout.nbytes(n_envs)
+        self._ring = ring_bytes(-(-n_envs // self.config.workers))
+        self._n_envs = n_envs
+        self._block = SharedBlock.allocate(self._arrays_size + 2 * self._ring * self.config.workers)
+        buffers = Buffers.allocate(layout, n_envs, self._block.view)
+        buffers.age[:] = -1
+        return buffers
+
+    def _place(self, worker: Worker) -> None:
+        placement = None
+        if self._block is not None:
+            rings = self._arrays_size + 2 * self._ring * worker.index
+            awake = _AWAKE if len(self.workers) <= available_cores() else 0.0
+            placement = Placement(self._block.size, self._n_envs, rings, self._ring, awake)
+        try:
+            worker.place(self.deaths, self._block, placement)
+        except EOFError:
+            raise worker.death("It ended before its first command.") from None
 
 
 def pollable(selector: selectors.BaseSelector) -> int:
@@ -222,13 +321,10 @@ def ready_to_start(start_method: StartMethod, modules: tuple[str, ...]) -> Itera
     """Start processes that use one thread, do not import the user's script again, and find our modules loaded.
 
     Workers get what they run by value (cloudpickle) and do not need the script, so it is hidden from `multiprocessing`
-    while they start: no `if __name__ == "__main__"` is needed, and 200 workers do not import Torch 200 times.
-
-    Args:
-        start_method: of `multiprocessing`.
-        modules: that the fork server imports once, for all; it obeys until it runs, which is from the first process on.
+    while they start: no `if __name__ == "__main__"` is needed, and 200 workers do not import Torch 200 times. The fork
+    server imports `modules` once, for all, if it does not run yet: that is from the first process on.
     """
-    with _start_lock, single_threaded_children():
+    with _start_lock, variables_set(ONE_THREAD):
         if start_method == "fork":
             yield
             return
@@ -245,7 +341,6 @@ def ready_to_start(start_method: StartMethod, modules: tuple[str, ...]) -> Itera
 
 
 def describe_exit(code: int | None) -> str:
-    """How a process ended, for people."""
     if code is None:
         return "ended, nobody knows how"
     if code >= 0:
@@ -254,9 +349,6 @@ def describe_exit(code: int | None) -> str:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    hint = {
-        "SIGKILL": " (somebody's kill -9, or the kernel was out of memory)",
-        "SIGSEGV": " (a fault in native code)",
-        "SIGBUS": " (a fault in native code, or out of memory)",
-    }
-    return f"was ended by {name}{hint.get(name, '')}"
+    hints = {"SIGKILL": "somebody's kill -9, or the kernel was out of memory", "SIGSEGV": "a fault in native code",
+             "SIGBUS": "a fault in native code, or out of memory"}  # fmt: skip
+    return f"was ended by {name} ({hints[name]})" if name in hints else f"was ended by {name}"

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from stockade.vector.host import SliceHost
 from stockade.vector.local.channel import Channel, from_peer, to_parent
 from stockade.vector.local.machine import die_with, use_one_thread
-from stockade.vector.local.rings import PAYLOAD, STEP_ALL, Ring
-from stockade.vector.local.segment import SharedBlock
+from stockade.vector.local.shared import PAYLOAD, STEP_ALL, Ring, SharedBlock
 from stockade.vector.outcome import Failure, Outcome
-from stockade.vector.spaces import Buffers
+from stockade.vector.spaces import Buffers, value_of
 
 _COALESCE = 0.0005
 """Seconds: results of quick environments are announced together, at most this long after the previous announcement."""
@@ -26,34 +25,24 @@ _COALESCE = 0.0005
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a worker finds its part of the shared block.
+    """Where a worker finds its part of the shared block."""
 
-    Attributes:
-        size: of the block, in bytes.
-        environments: rows of all arrays in it.
-        commands: offset of its ring of commands.
-        replies: offset of its ring of replies.
-        ring: size of each ring.
-        awake: seconds to wait for a command before the core may sleep.
-    """
+    size: int  # of the block, in bytes
+    environments: int  # rows of all arrays in it
+    rings: int  # offset of its rings, commands first, then replies
+    ring: int  # size of each ring
+    awake: float  # seconds to wait for a command before the core may sleep
 
-    size: int
-    environments: int
-    commands: int
-    replies: int
-    ring: int
-    awake: float
+    def open_rings(self, view: memoryview, command_fd: int, reply_fd: int) -> tuple[Ring, Ring]:
+        middle, end = self.rings + self.ring, self.rings + 2 * self.ring
+        return Ring(view[self.rings : middle], command_fd), Ring(view[middle:end], reply_fd)
 
 
 def run_worker(end: socket.socket, pickled: bytes, parent: int, lasting: bool, inherited: tuple[int, ...]) -> None:
-    """The process's main function.
+    """The process's main function: its end of the channel, its `SliceSpec`, and the process id of its parent.
 
-    Args:
-        end: its end of the channel.
-        pickled: its `SliceSpec`.
-        parent: process id of the parent.
-        lasting: whether the thread that forked us lasts, see `machine.die_with`.
-        inherited: descriptors of the parent that a forked child has and must not keep.
+    `lasting`: whether the thread that forked us lasts, see `machine.die_with`. `inherited`: descriptors of the parent
+    that a forked child has and must not keep.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -76,7 +65,8 @@ def run_worker(end: socket.socket, pickled: bytes, parent: int, lasting: bool, i
         else:
             _serve_rings(channel, host, placement)
     except EOFError:
-        host.close()  # the parent is gone, or gave us up
+        pass  # the parent is gone, or gave us up
+    host.close()
 
 
 def _serve_messages(channel: Channel, host: SliceHost) -> None:
@@ -84,25 +74,21 @@ def _serve_messages(channel: Channel, host: SliceHost) -> None:
     while True:
         kind, sequence, arguments = from_peer(channel.receive())
         if kind == "close":
-            host.close()
             return
         channel.send(host.serve(kind, sequence, arguments))
 
 
 def _serve_rings(channel: Channel, host: SliceHost, placement: Placement) -> None:
     """Commands from one ring, replies to the other, arrays in shared memory."""
-    block_fd, command_fd, reply_fd = channel.receive_fds()
+    block_fd, *signals = channel.receive_fds()
     block = SharedBlock(block_fd, placement.size)
     block.close_fd()
-    commands = Ring(block.view[placement.commands : placement.commands + placement.ring], command_fd)
-    replies = _Replies(
-        Ring(block.view[placement.replies : placement.replies + placement.ring], reply_fd), channel, host
-    )
+    commands, ring = placement.open_rings(block.view, *signals)
+    replies = _Replies(ring, channel, host)
     everything = Buffers.allocate(host.description.layout, placement.environments, block.view)
     buffers = everything.part(host.spec.first, host.spec.stop)
     host.open(buffers)
     part, actions = host.part, buffers.actions
-    read = part.action_reader
     known = 0
     while True:
         if not known:
@@ -111,13 +97,12 @@ def _serve_rings(channel: Channel, host: SliceHost, placement: Placement) -> Non
         known -= 1
         sequence, code = commands.pop()
         if code < STEP_ALL:
-            replies.add(sequence, code, part.step_one(code, read.one(actions, code)))
+            replies.add(sequence, code, part.step_one(code, value_of(actions, code)))
         elif code == STEP_ALL:
             replies.add(sequence, code, part.step(actions))
         else:
             kind, arguments = from_peer(channel.receive())
             if kind == "close":
-                host.close()
                 return
             one = arguments[0][0] if kind == "reset_some" else code  # the parent waits for this environment
             replies.add(sequence, one, host.handle(kind, arguments))

@@ -1,4 +1,4 @@
 """Backend `ray`: environments in actors, on this machine or a cluster. Ray is imported when it is needed, not before.
 
-env (the vector environment) -> cluster (Ray and its actors, seen from here) -> actor (as it runs somewhere)
+env (the vector environment) -> cluster (Ray and its actors, seen from here; the actor as it runs somewhere)
 """

@@ -1,4 +1,4 @@
-"""Ray and its actors, seen from the driver: connect, or start Ray here -> start actors -> call them -> kill them.
+"""Ray and its actors: connect, or start Ray here -> start actors -> call them -> kill them.
 
 Ray is one thing for the whole process. If the user has started it, it is left as it was; if we have, it ends with the
 last vector environment that uses it.
@@ -13,17 +13,16 @@ import socket
 import threading
 import time
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stockade.cores import available_cores
 from stockade.errors import InputError, WorkerDiedError, WorkerTimeoutError
-from stockade.vector.host import SliceSpec
-from stockade.vector.local.channel import from_peer, quickly_pickled, to_worker
-from stockade.vector.outcome import Description
-from stockade.vector.ray.actor import Greeting, SliceActor
-from stockade.vector.workers import env_ids, overdue, raise_if_failed, span
+from stockade.vector.host import SliceHost, SliceSpec
+from stockade.vector.local.channel import from_peer, quickly_pickled, to_parent, to_worker
+from stockade.vector.local.machine import use_one_thread, variables_set
+from stockade.vector.outcome import Description, Failure
+from stockade.vector.workers import raise_if_failed
 
 _PATIENCE = 10.0
 """Seconds until the user is told that actors wait for CPUs, or that nobody listens at an address."""
@@ -43,25 +42,15 @@ def load_ray() -> Any:
 
 @dataclass(frozen=True)
 class RayConfig:
-    """How actors are run.
+    """How actors are run, see `BackendOptions`.
 
-    Attributes:
-        workers: number of actors; None for the CPUs that the cluster has free.
-        start_timeout: seconds until actors must be there: they may have to wait for CPUs, or for a cluster to grow.
-        address: of a cluster, if Ray is not running in this process yet; "auto" for the one that runs on this machine;
-            None for that of the variable RAY_ADDRESS, or else a new one on this machine.
-        actor_options: for `ray.remote`, such as `{"num_cpus": 0.5, "scheduling_strategy": "SPREAD"}`.
+    `address` "auto" is the cluster that runs on this machine; None that of RAY_ADDRESS, or else a new one here.
     """
 
     workers: int | None = None
     start_timeout: float | None = 300.0
     address: str | None = None
     actor_options: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """All options of an actor. Ray must not repeat calls: an environment would be stepped twice."""
-        return {**self.actor_options, "max_restarts": 0, "max_task_retries": 0, "max_concurrency": 1}
 
 
 class _Started:
@@ -78,13 +67,7 @@ _started = _Started()
 
 
 class Connection:
-    """The use of Ray by one vector environment.
-
-    Attributes:
-        ray: the module.
-        config: what was asked for, completed for this Ray.
-        workers: number of actors to start: what was asked for, or fits the cluster.
-    """
+    """The use of the module `ray` by one vector environment, with the config and number of workers that fit it."""
 
     def __init__(self, config: RayConfig, n_envs: int) -> None:
         self.ray = load_ray()
@@ -93,8 +76,11 @@ class Connection:
             if not self.ray.is_initialized():
                 _started.here = self._start(config)
                 _started.address, _started.users = self._address(), 0
-            elif config.address not in (None, "auto"):
-                self._check_address(str(config.address))
+            elif config.address not in (None, "auto", self._address()):  # must not pass in silence
+                raise InputError(
+                    f"address={config.address!r}, but this process already uses the Ray at {self._address()}: "
+                    f"leave address= out, or call ray.shutdown() first"
+                )
             self._ours = self._address() == _started.address
             _started.users += self._ours
             self._open = True
@@ -111,7 +97,7 @@ class Connection:
         if address == "local":
             options |= {"num_cpus": available_cores(), "include_dashboard": False}
         require_listener(address)
-        with _set_in_environment(_QUIET):
+        with variables_set(_QUIET):
             try:
                 self.ray.init(address, **options)
             except ConnectionError as error:
@@ -122,15 +108,6 @@ class Connection:
         """Of the Ray that this process uses; no two have the same."""
         address: str = self.ray.get_runtime_context().gcs_address
         return address
-
-    def _check_address(self, address: str) -> None:
-        """An address that is not used must not pass in silence."""
-        here = self._address()
-        if address != here:
-            raise InputError(
-                f"address={address!r}, but this process already uses the Ray at {here}: leave address= out, "
-                f"or call ray.shutdown() first"
-            )
 
     def close(self) -> None:
         """End Ray, if we have started it and no other vector environment uses it."""
@@ -143,92 +120,94 @@ class Connection:
                 self.ray.shutdown()
 
 
-class RemoteWorker:
-    """One actor, seen from the driver.
+class SliceActor:
+    """The actor, as it runs somewhere in the cluster: message -> slice of environments -> message.
 
-    Attributes:
-        index: its number.
-        spec: its environments.
-        greeting: what it sent when its environments were built; None before.
+    Messages are pickled here and not by Ray, which is faster for several small arrays, and tells a value that cannot be
+    pickled from a bug. Small ones travel with the call and its reply, large ones through Ray's object store.
     """
 
-    def __init__(self, ray: Any, index: int, spec: SliceSpec, config: RayConfig) -> None:
-        self.index = index
+    _host: SliceHost
+
+    def build(self, pickled: bytes) -> bytes:
+        """Make the environments of a `SliceSpec`: (description, process id, host), or the `Failure` that stopped it."""
+        try:
+            use_one_thread()
+            self._host = SliceHost(from_peer(pickled))
+            self._host.open()
+        except Exception as exception:
+            return to_parent(Failure.of(exception, -1, "construction", None, None, 0))
+        return to_parent((self._host.description, os.getpid(), socket.gethostname()))
+
+    def serve(self, pickled: bytes) -> bytes:
+        """(command, arguments) -> (sequence, outcome or None, arrays or None), as `SliceHost.serve`."""
+        kind, arguments = from_peer(pickled)
+        return self._host.serve(kind, 0, arguments)
+
+    def close(self) -> None:
+        self._host.close()
+
+
+class RemoteWorker:
+    """One actor, seen from the driver; `place` is its (process id, host), None before its environments are built."""
+
+    def __init__(self, ray: Any, spec: SliceSpec, config: RayConfig) -> None:
         self.spec = spec
-        self.greeting: Greeting | None = None
+        self.place: tuple[int, str] | None = None
         self._ray = ray
         self._config = config
-        self._actor = ray.remote(SliceActor).options(**config.options).remote()
-        self._building = self._actor.build.remote(to_worker(spec))
-
-    def is_built(self, seconds: float | None) -> bool:
-        """Whether the actor has built its environments, or died of it, within so many seconds."""
-        return bool(self._ray.wait([self._building], timeout=seconds)[0])
+        # Ray must not repeat calls: an environment would be stepped twice.
+        options = {**config.actor_options, "max_restarts": 0, "max_task_retries": 0, "max_concurrency": 1}
+        self.actor = ray.remote(SliceActor).options(**options).remote()
+        self.building = self.actor.build.remote(to_worker(spec))
 
     def greet(self) -> Description:
-        """Wait until the actor has built its environments."""
-        errors = self._ray.exceptions
-        limit = self._config.start_timeout
+        errors, limit = self._ray.exceptions, self._config.start_timeout
         try:
-            answer = from_peer(self._ray.get(self._building, timeout=limit))
+            answer = from_peer(self._ray.get(self.building, timeout=limit))
         except errors.GetTimeoutError:
             raise WorkerTimeoutError(
                 f"{self.name} was not ready within start_timeout={limit} s and was killed: it was waiting for CPUs, "
                 f"or building its environments. {free_cpus(self._ray)}",
-                self.index,
-                env_ids(self.spec),
+                self.spec.index,
+                self.spec.env_ids,
             ) from None
         except errors.RayError as error:
             raise self.death(error, "It ended while it was building its environments.") from error
-        raise_if_failed(answer, self.index, self.spec)
-        self.greeting = answer
-        description: Description = answer.description
+        raise_if_failed(answer, self.spec)
+        description, pid, host = answer
+        self.place = pid, host
         return description
 
     def call(self, kind: str, arguments: tuple[Any, ...]) -> Any:
         """Give a command; returns Ray's reference to the reply."""
         pickled = quickly_pickled if kind in ("step", "step_some") else to_worker
-        return self._actor.serve.remote(pickled((kind, arguments)))
-
-    def close(self) -> Any:
-        """Let the actor close its environments; returns Ray's reference to the end of that."""
-        return self._actor.close.remote()
+        return self.actor.serve.remote(pickled((kind, arguments)))
 
     def kill(self) -> None:
-        """End the actor, whatever it does."""
         with contextlib.suppress(self._ray.exceptions.RayError):
-            self._ray.kill(self._actor)
-
-    def obituary(self) -> Any:
-        """A reference that becomes ready when Ray knows that the actor has ended."""
-        return self._actor.serve.remote(b"")
+            self._ray.kill(self.actor)
 
     def death(self, error: Exception, note: str = "") -> WorkerDiedError:
-        """The error for an actor that was lost."""
         reason = " ".join(str(error).split())
-        return WorkerDiedError(f"{self.name} was lost: {reason} {note}", self.index, env_ids(self.spec), None)
-
-    def overdue(self) -> WorkerTimeoutError:
-        """The error for an actor that did not answer."""
-        return overdue(self.name, self.index, self.spec, self.spec.config.timeout)
+        return WorkerDiedError(f"{self.name} was lost: {reason} {note}", self.spec.index, self.spec.env_ids, None)
 
     @property
     def name(self) -> str:
         """For messages: its number, where it is, and what it has."""
-        place = "" if self.greeting is None else f"process {self.greeting.pid} on {self.greeting.host}, "
-        return f"worker {self.index} ({place}environments {span(self.spec)})"
+        place = "" if self.place is None else f"process {self.place[0]} on {self.place[1]}, "
+        return f"worker {self.spec.index} ({place}environments {self.spec.span})"
 
 
 def free_cpus(ray: Any) -> str:
-    """For messages."""
     free, there = ray.available_resources().get("CPU", 0.0), ray.cluster_resources().get("CPU", 0.0)
     return f"{free:g} of the Ray cluster's {there:g} CPUs are free."
 
 
 def warn_if_waiting(ray: Any, workers: list[RemoteWorker], config: RayConfig) -> None:
     """Tell the user why nothing happens, if actors wait for CPUs: others may free some, or a cluster may grow."""
-    soon = time.monotonic() + _PATIENCE
-    waiting = [worker for worker in workers if not worker.is_built(seconds_until(soon))]
+    building = [worker.building for worker in workers]
+    waiting = ray.wait(building, num_returns=len(building), timeout=_PATIENCE)[1]
     share = config.actor_options["num_cpus"] or 0
     if waiting and ray.available_resources().get("CPU", 0.0) < share:
         warnings.warn(
@@ -240,13 +219,14 @@ def warn_if_waiting(ray: Any, workers: list[RemoteWorker], config: RayConfig) ->
 
 def end_all(ray: Any, workers: list[RemoteWorker], timeout: float) -> None:
     """Let actors close their environments, for `timeout` seconds at most, then kill them and see that they are dead."""
-    greeted = [worker for worker in workers if worker.greeting is not None]
-    if timeout > 0 and greeted:
-        ray.wait([worker.close() for worker in greeted], num_returns=len(greeted), timeout=timeout)
+    closing = [worker.actor.close.remote() for worker in workers if worker.place is not None and timeout > 0]
+    if closing:
+        ray.wait(closing, num_returns=len(closing), timeout=timeout)
     for worker in workers:
         worker.kill()
-    if workers:
-        ray.wait([worker.obituary() for worker in workers], num_returns=len(workers), timeout=max(timeout, 1.0))
+    if workers:  # calls to actors are done when Ray knows that these have ended
+        calls = [worker.actor.serve.remote(b"") for worker in workers]
+        ray.wait(calls, num_returns=len(calls), timeout=max(timeout, 1.0))
 
 
 def seconds_until(deadline: float | None) -> float | None:
@@ -265,15 +245,3 @@ def require_listener(address: str) -> None:
         raise InputError(
             f"there is no Ray cluster at address={address!r}: {error}; `ray start --head` prints the address of one"
         ) from error
-
-
-@contextlib.contextmanager
-def _set_in_environment(values: dict[str, str]) -> Iterator[None]:
-    """Variables for processes started inside, unless the user says otherwise."""
-    added = {name: value for name, value in values.items() if name not in os.environ}
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        for name in added:
-            os.environ.pop(name, None)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,39 +19,24 @@ from stockade.vector.host import SliceSpec
 from stockade.vector.local.channel import from_peer, to_worker
 from stockade.vector.outcome import Factory, Outcome, RunConfig
 from stockade.vector.ray.cluster import Connection, RayConfig, RemoteWorker, end_all, seconds_until, warn_if_waiting
-from stockade.vector.spaces import Buffers, tree_map
-from stockade.vector.workers import common_description, divide, env_ids
+from stockade.vector.spaces import Buffers, rows_of
+from stockade.vector.workers import common_description, divide, overdue
 
 _PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 0.0)
 """Seconds between attempts to replace an actor."""
 
 
-@dataclass(frozen=True)
-class Call:
-    """A call in flight.
+class Call(NamedTuple):
+    """A call in flight: number of the worker, the slice's method, and the environments, if only some are concerned."""
 
-    Attributes:
-        index: the worker.
-        kind: the slice's method.
-        arguments: of the method.
-        env_ids: the environments concerned, if it is for some of the worker's only.
-    """
-
-    index: int
+    worker: int
     kind: str
     arguments: tuple[Any, ...]
     env_ids: tuple[int, ...] | None = None
 
 
 class RayVectorEnv(AsyncVectorEnv):
-    """Environments in actors, returned as they become ready.
-
-    Args:
-        factory: makes one environment; sent to the actors by cloudpickle.
-        n_envs: how many environments.
-        cluster: how the actors are run.
-        config: how the environments are run.
-    """
+    """Environments in actors, returned as they become ready; the factory is sent to them by cloudpickle."""
 
     def __init__(self, factory: Factory, n_envs: int, cluster: RayConfig, config: RunConfig) -> None:
         self._open_bookkeeping(n_envs, config.batch_size)
@@ -62,7 +47,7 @@ class RayVectorEnv(AsyncVectorEnv):
         self._ray, self._cluster = self._connection.ray, self._connection.config
         try:
             self._specs = divide(pickled, n_envs, self._connection.workers, config)
-            self._workers += [RemoteWorker(self._ray, i, spec, self._cluster) for i, spec in enumerate(self._specs)]
+            self._workers += [RemoteWorker(self._ray, spec, self._cluster) for spec in self._specs]
             warn_if_waiting(self._ray, self._workers, self._cluster)
             description = common_description([worker.greet() for worker in self._workers], self._specs)
             buffers = Buffers.allocate(description.layout, n_envs)
@@ -73,36 +58,31 @@ class RayVectorEnv(AsyncVectorEnv):
 
     @property
     def workers(self) -> int:
-        """Number of actors."""
         return len(self._workers)
 
     @property
     def worker_pids(self) -> tuple[int, ...]:
-        """Process ids of the actors, each on its own machine."""
-        return tuple(worker.greeting.pid for worker in self._workers if worker.greeting is not None)
+        return tuple(worker.place[0] for worker in self._workers if worker.place is not None)
 
     # Commands to all environments: see the base class
 
     def _step_all(self) -> Outcome:
-        def actions_of(spec: SliceSpec) -> tuple[Any, ...]:
-            return (tree_map(lambda array: array[spec.first : spec.stop], self._buffers.actions),)
-
-        return self._exchange("step", actions_of)
+        return self._exchange("step", lambda spec: (rows_of(self._buffers.actions, spec.rows),))
 
     def _command(self, kind: str, parts: Sequence[Any] = (), common: Sequence[Any] = ()) -> Outcome:
-        return self._exchange(kind, lambda spec: (*(part[spec.first : spec.stop] for part in parts), *common))
+        return self._exchange(kind, lambda spec: (*(part[spec.rows] for part in parts), *common))
 
     def _exchange(self, kind: str, arguments_of: Callable[[SliceSpec], tuple[Any, ...]]) -> Outcome:
         """Give a command to all actors and gather their replies, in the order of the environments."""
         self._flying.clear()  # of a call that was interrupted: its replies are no longer wanted
-        for index, spec in enumerate(self._specs):
-            self._submit(Call(index, kind, arguments_of(spec)))
+        for spec in self._specs:
+            self._submit(Call(spec.index, kind, arguments_of(spec)))
         outcomes: dict[int, Outcome] = {}
         deadline = self._deadline()
         while self._flying:
             restarts = self.restarts
             for call, outcome in self._all_replies(deadline):
-                outcomes[call.index] = outcome
+                outcomes[call.worker] = outcome
             if self.restarts > restarts:
                 deadline = self._deadline()
             elif self._flying and deadline is not None and time.monotonic() >= deadline:
@@ -113,10 +93,8 @@ class RayVectorEnv(AsyncVectorEnv):
             merged.extend(outcomes[index])
         return merged
 
-    # Calls and replies
-
     def _submit(self, call: Call) -> None:
-        self._flying[self._workers[call.index].call(call.kind, call.arguments)] = call
+        self._flying[self._workers[call.worker].call(call.kind, call.arguments)] = call
 
     def _all_replies(self, deadline: float | None) -> list[tuple[Call, Outcome]]:
         """The replies to all calls; only those that are there, if an actor was lost or the deadline has passed."""
@@ -140,7 +118,7 @@ class RayVectorEnv(AsyncVectorEnv):
                 raise  # an error of ours, not of the environments: those come as an outcome
             except self._ray.exceptions.RayError as error:
                 call = self._flying[reference]
-                self._replace(call, self._workers[call.index].death(error))
+                self._replace(call, self._workers[call.worker].death(error))
             else:
                 found.append(self._take(reference, reply))
         return found
@@ -150,41 +128,38 @@ class RayVectorEnv(AsyncVectorEnv):
         call = self._flying.pop(reference)
         _, outcome, arrays = from_peer(reply)
         if arrays is not None:
-            spec = self._specs[call.index]
-            rows: Any = slice(spec.first, spec.stop) if call.env_ids is None else list(call.env_ids)
+            rows: Any = self._specs[call.worker].rows if call.env_ids is None else list(call.env_ids)
             self._buffers.put_results(rows, arrays)
         return call, outcome or Outcome()
 
-    # Losses
-
     def _give_up_waiting(self) -> None:
         """The deadline has passed: the actors that owe something hang."""
-        for index in sorted({call.index for call in self._flying.values()}):
-            owed = next(call for call in self._flying.values() if call.index == index)
-            self._replace(owed, self._workers[index].overdue())
+        for index in sorted({call.worker for call in self._flying.values()}):
+            owed = next(call for call in self._flying.values() if call.worker == index)
+            self._replace(owed, overdue(self._workers[index].name, self._specs[index]))
 
     def _replace(self, owed: Call, error: WorkerDiedError | WorkerTimeoutError) -> None:
         """Start an actor in the place of a lost one and give it what that one owed, or raise the error."""
-        lost = self._workers[owed.index]
+        lost = self._workers[owed.worker]
         lost.kill()  # Ray may think of an actor as out of reach only, and it must not come back
         self._count_restart(owed.kind, error)
-        spec = replace(lost.spec, inheritance=self._inheritance(lost.spec.first, lost.spec.stop))
+        spec = replace(lost.spec, inheritance=self._inheritance(lost.spec))
         try:
-            self._workers[lost.index] = self._start_again(lost.index, spec)
+            self._workers[owed.worker] = self._start_again(spec)
         except VectorError as second:
             raise second from error
-        again = {reference: call for reference, call in self._flying.items() if call.index == lost.index}
+        again = {reference: call for reference, call in self._flying.items() if call.worker == owed.worker}
         for reference, call in again.items():
             del self._flying[reference]
             self._submit(call)
 
-    def _start_again(self, index: int, spec: SliceSpec) -> RemoteWorker:
+    def _start_again(self, spec: SliceSpec) -> RemoteWorker:
         """A new actor, with its environments built.
 
         Tried a few times: for some seconds after the loss of a node, Ray may still place actors there.
         """
         for pause in _PAUSES:
-            worker = RemoteWorker(self._ray, index, spec, self._cluster)
+            worker = RemoteWorker(self._ray, spec, self._cluster)
             try:
                 worker.greet()
             except WorkerDiedError:
@@ -198,8 +173,8 @@ class RayVectorEnv(AsyncVectorEnv):
         raise WorkerStartError(
             f"{worker.name} was to replace one that was lost, but {len(_PAUSES)} actors in a row died while they were "
             f"building their environments",
-            index,
-            env_ids(spec),
+            spec.index,
+            spec.env_ids,
         )
 
     # The asynchronous interface: see the base class
@@ -217,8 +192,8 @@ class RayVectorEnv(AsyncVectorEnv):
 
     def _send_steps(self, env_ids: np.ndarray) -> None:
         for index, chosen in self._by_worker(env_ids.tolist()):
-            own = self._actions_of(chosen)
             places = [i - self._specs[index].first for i in chosen]
+            own = rows_of(self._buffers.actions, chosen)
             self._submit(Call(index, "step_some", (places, own), tuple(chosen)))
 
     def _await_ready(self, size: int) -> None:
@@ -242,7 +217,7 @@ class RayVectorEnv(AsyncVectorEnv):
             return False
         oldest: dict[int, Any] = {}
         for reference, call in self._flying.items():
-            oldest.setdefault(call.index, reference)
+            oldest.setdefault(call.worker, reference)
         if not self._ray.wait(list(oldest.values()), num_returns=1, timeout=seconds)[0]:
             return False
         flying = list(self._flying)
@@ -250,15 +225,12 @@ class RayVectorEnv(AsyncVectorEnv):
         landed, overtaken = [], set()
         for reference, call in self._flying.items():
             if reference not in there:
-                overtaken.add(call.index)
-            elif call.index not in overtaken:
+                overtaken.add(call.worker)
+            elif call.worker not in overtaken:
                 landed.append(reference)
         for call, outcome in self._replies(landed):
             self._accept_replies(call.env_ids or (), outcome)
         return True
-
-    def _actions_of(self, env_ids: list[int]) -> Any:
-        return tree_map(lambda array: array[env_ids], self._buffers.actions)
 
     def _by_worker(self, env_ids: list[int]) -> list[tuple[int, list[int]]]:
         """Environments by the worker that has them, both in the order given."""
