@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated
 
 import tyro
 
@@ -22,8 +23,16 @@ from stockade.bench.train import LearnBench, TrainBench
 BENCHES = (ThroughputBench, ScalingBench, BottleneckBench, StragglersBench, TrueStateBench, MemoryBench, StartupBench,
            KernelBench, VectorBench, TrainBench, LearnBench, SearchParallelBench, SearchQualityBench)  # fmt: skip
 _COMMANDS = {"all": AllBenches, **{bench.name: bench for bench in BENCHES}, "report": Report, "compare": Compare}
-
-Bench: Any = functools.reduce(
+_ANY_COMMAND = functools.reduce(
     operator.or_, [Annotated[command, tyro.conf.subcommand(name)] for name, command in _COMMANDS.items()]
 )
-"""Any of the commands; its first line of documentation is what `stockade bench --help` says of it."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measure speed, memory and start, and compare results."""
+
+    what: Annotated[_ANY_COMMAND, tyro.conf.arg(name="")]  # type: ignore[valid-type] # a union made of the table above
+
+    def run(self) -> int:
+        return int(self.what.run())  # type: ignore[attr-defined]

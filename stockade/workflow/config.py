@@ -133,7 +133,7 @@ class SearchConfig:
         require(self, ("num_cpus_per_workflow",), lambda v: 0 < v < 1 or (v >= 1 and v % 1 == 0), whole)
         if self.engine != "ray":
             require(self, ("address",), lambda v: False, "is of a Ray cluster: say --engine ray too")
-            require(self, ("num_cpus_per_workflow",), lambda v: v == 1, "needs --engine ray")
+            require(self, ("num_cpus_per_workflow",), lambda v: v == 1, "must be left out without --engine ray")
         client = ("cannot carry a search, for it is Ray's client protocol; run it on a node of the cluster (a head "
                   "without CPUs of its own will do) with --address auto")  # fmt: skip
         require(self, ("address",), lambda v: not v.startswith("ray://"), client)

@@ -182,7 +182,8 @@ def _measure(training: TogetherTraining, matters: np.ndarray) -> Outcome:
     ended = f"{why} {training.episodes:,} of {training.budget:,} episodes"
     return Outcome(
         training.units, matters, orders, returns[:, :-1], sd, episodes[chosen[:-1]], returns[:, -1], moved[:, -1],
-        curves, ended, training.seconds(), total=len(orders), tried=tried, policies=(POLICY,) * len(orders), extra=extra,
+        curves, ended, training.seconds(), total=len(orders), tried=tried, policies=(POLICY,) * len(orders),
+        extra=extra,
     )  # fmt: skip
 
 

@@ -162,7 +162,7 @@ def test_the_command_of_a_result_repeats_it(bench: type[BenchCommand], quick: bo
     given = bench(**changed)  # type: ignore[arg-type]
     words = shlex.split(given.command())
     assert words[:3] == ["stockade", "bench", bench.name]
-    assert tyro.cli(Bench, args=words[2:]) == given
+    assert tyro.cli(Bench, args=words[2:]).what == given
 
 
 @pytest.mark.parametrize("bench", CHECKED)

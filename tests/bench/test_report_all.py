@@ -69,9 +69,12 @@ def test_a_terminated_run_ends_the_bench_in_flight(tmp_path):
     note = tmp_path / "pid"
     bench = python(LEAVES_A_PROCESS + "import time; time.sleep(600)", note)
     script = f"""
+from pathlib import Path
 from stockade.bench import all_benches
-with all_benches._ended_by_signals():
-    all_benches.run_bench("x", {bench!r}, 600)
+run_bench = all_benches.run_bench
+all_benches.PLAN = {{"x": ()}}
+all_benches.run_bench = lambda name, command, limit: run_bench(name, {bench!r}, limit)
+all_benches.AllBenches(results=Path({str(tmp_path)!r})).run()
 """
     run = subprocess.Popen(python(script))
     deadline = time.monotonic() + 30
