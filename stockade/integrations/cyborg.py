@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stockade.cage2.actions import ACTION_NAMES, FALSE, N_ACTIONS, RED_TARGETS, RED_TYPES, TRUE, UNKNOWN, check_action
-from stockade.cage2.scenario import DECOYS, HOSTS, N_HOSTS, NOBODY, PORTS, ROOT_USERS, SERVICE_HOST, SUBNETS
+from stockade.cage2.scenario import HOSTS, NOBODY, PORTS, ROOT_USERS, SERVICE_HOST, SUBNETS
 from stockade.cage2.state import INITIAL, OBS_SIZE, WORLD
 from stockade.cage2.truth import TrueState
 
@@ -44,20 +44,16 @@ GREEN_AGENTS = {"sleep": "SleepAgent", "active": "GreenAgent"}
 #: matter of the caller.
 NOT_READABLE = ("red", "exploit", "detected")
 #: The true state: otherwise all fields of the built-in world's `TrueState`, with the same names and types.
-TRUE_STATE_FIELDS = tuple(field.name for field in fields(TrueState) if field.name not in NOT_READABLE)
-TRUE_STATE = np.dtype([(name, WORLD[name]) for name in TRUE_STATE_FIELDS], align=True)
+TRUE_STATE = np.dtype([(f.name, WORLD[f.name]) for f in fields(TrueState) if f.name not in NOT_READABLE], align=True)
 #: Of those, what tells of the last step; at the start of an episode they are as in the built-in world.
 _LAST_STEP = ("red_type", "red_target", "red_success", "blue_action", "blue_success", "green_target")
 
-#: Name of the process that each decoy starts, in the order of `DECOYS`.
+#: Name of the process that each decoy starts, in the order of `cage2.scenario.DECOYS`.
 _DECOY_PROCESSES = ("apache2", "femitter", "haraka", "Smss.exe", "Sshd.exe", "Svchost.exe", "Tomcat.exe", "vsftpd")
 _DECOY_BIT = {process: 1 << bit for bit, process in enumerate(_DECOY_PROCESSES)}
 _FILE_BIT = {"cmd": 1, "escalate": 2}  # by the name before the dot
 _PORT_BIT = {port: 1 << bit for bit, port in enumerate(PORTS)}
-_SERVICE = "OTService"
 _SUCCESS = {"FALSE": FALSE, "TRUE": TRUE, "UNKNOWN": UNKNOWN}
-assert len(_DECOY_PROCESSES) == len(DECOYS)
-
 #: Held while an environment's stream stands in for the global one: threads take turns.
 _GLOBAL_RANDOM = threading.Lock()
 
@@ -86,9 +82,8 @@ def detect_rules() -> str:
     version = importlib.import_module("CybORG.Shared.Enums").ProcessVersion
     scan_replaces = hasattr(session, "clearports")
     restore_keeps_versions = version.parse_string(version.HARAKA_2_7_0) is version.HARAKA_2_7_0
-    if scan_replaces != restore_keeps_versions:
-        return "unknown"
-    return "current" if scan_replaces else "leaderboard"
+    found = {(True, True): "current", (False, False): "leaderboard"}
+    return found.get((scan_replaces, restore_keeps_versions), "unknown")
 
 
 # -------------------------------------------------------------------------------------------------------- environment
@@ -135,18 +130,14 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
             raise ValueError(f"chance={chance!r} is unknown to the reference simulator, which has only 'cyborg'")
         package, self.rules = load_reference(), detect_rules()
         if rules not in (None, self.rules):
+            where = f"check out one of the commits {COMMITS} of {REPOSITORY}"
             raise ValueError(
-                f"asked for the rules {rules!r}, but the installed CybORG plays by {self.rules!r}; check out one "
-                f"of the commits {COMMITS} of {REPOSITORY}"
+                f"asked for the rules {rules!r}, but the installed CybORG plays by {self.rules!r}; {where}"
             )
         self.horizon = horizon
         self.observation_space = gym.spaces.Box(0, 1, (OBS_SIZE,), np.uint8)
         self.action_space = gym.spaces.Discrete(N_ACTIONS)
-        known = importlib.import_module("CybORG.Agents")
-        agents = {
-            "Red": _agent_class(known, red, RED_AGENTS, "red"),
-            "Green": _agent_class(known, green, GREEN_AGENTS, "green"),
-        }
+        agents = {"Red": _agent_class("red", red, RED_AGENTS), "Green": _agent_class("green", green, GREEN_AGENTS)}
         wrapper = importlib.import_module("CybORG.Agents.Wrappers").ChallengeWrapper
         scenario = Path(package.__file__ or "").parent / "Shared" / "Scenarios" / "Scenario2.yaml"
         self.random_state = random.Random().getstate()
@@ -197,29 +188,30 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
         """
         self._running_time()
         controller = self.cyborg.environment_controller
-        state, known = controller.state, controller.agent_interfaces["Red"].action_space
-        facts = _hosts(state) | _sessions(state) | _knowledge(state, known) | self._last_step()
-        for field, value in facts.items():
-            record[field] = value
+        truth = np.zeros((), TRUE_STATE)
+        _read_hosts(controller.state, truth)
+        _read_sessions(controller.state, truth)
+        _read_knowledge(controller.state, controller.agent_interfaces["Red"].action_space, truth)
+        self._read_last_step(truth)
+        for field in TRUE_STATE.names or ():
+            record[field] = truth[field]
 
     def agent_state(self) -> dict[str, Any]:
         """The reference's own account of the true state, `get_agent_state("True")`: slow and in words."""
         return dict(self.cyborg.get_agent_state("True"))
 
-    def _last_step(self) -> dict[str, Any]:
+    def _read_last_step(self, truth: np.ndarray) -> None:
         if self._time == 0:
-            return {"time": 0} | {field: INITIAL[0][field] for field in _LAST_STEP}
+            for field in _LAST_STEP:
+                truth[field] = INITIAL[0][field]
+            return
         red_type, red_target = self._last_action("Red")
         green_target = self._last_action("Green")[1]
-        return {
-            "time": self._time,
-            "red_type": RED_TYPES.index(red_type) if red_type in RED_TYPES else NOBODY,
-            "red_target": RED_TARGETS.index(red_target) if red_target else NOBODY,
-            "red_success": self._success("Red"),
-            "blue_action": self._action,
-            "blue_success": self._success("Blue"),
-            "green_target": HOSTS.index(green_target) if green_target else NOBODY,
-        }
+        truth["time"], truth["blue_action"] = self._time, self._action
+        truth["red_type"] = RED_TYPES.index(red_type) if red_type in RED_TYPES else NOBODY
+        truth["red_target"] = RED_TARGETS.index(red_target) if red_target else NOBODY
+        truth["green_target"] = HOSTS.index(green_target) if green_target else NOBODY
+        truth["red_success"], truth["blue_success"] = self._success("Red"), self._success("Blue")
 
     def random_peek(self) -> int:
         """The next 32 bits of this environment's stream, not drawn."""
@@ -274,59 +266,44 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
         return _SUCCESS[self.cyborg.get_observation(agent)["success"].name]
 
 
-def _hosts(state: Any) -> dict[str, Any]:
-    decoys, n_decoys, files = [0] * N_HOSTS, [0] * N_HOSTS, [0] * N_HOSTS
+def _read_hosts(state: Any, truth: np.ndarray) -> None:
     for h, hostname in enumerate(HOSTS):
         for process in state.hosts[hostname].processes:
-            bit = _DECOY_BIT.get(process.name, 0)
-            if bit and process.decoy_type:  # a real service may bear a decoy's name
-                decoys[h] |= bit
-                n_decoys[h] += 1
+            if process.name in _DECOY_BIT and process.decoy_type:  # a real service may bear a decoy's name
+                truth["decoys"][h] |= _DECOY_BIT[process.name]
+                truth["n_decoys"][h] += 1
         for file in state.hosts[hostname].files:
-            files[h] |= _FILE_BIT.get(file.name.partition(".")[0], 0)
-    service_down = all(process.name != _SERVICE for process in state.hosts[HOSTS[SERVICE_HOST]].processes)
-    return {"decoys": decoys, "n_decoys": n_decoys, "files": files, "service_down": service_down}
+            truth["files"][h] |= _FILE_BIT.get(file.name.partition(".")[0], 0)
+    truth["service_down"] = all(p.name != "OTService" for p in state.hosts[HOSTS[SERVICE_HOST]].processes)
 
 
-def _sessions(state: Any) -> dict[str, Any]:
-    sessions, root_sessions, removable = [0] * N_HOSTS, [0] * N_HOSTS, [0] * N_HOSTS
+def _read_sessions(state: Any, truth: np.ndarray) -> None:
     suspicious = state.sessions["Blue"][0].sus_pids
     for session in state.sessions["Red"].values():
         h, root = HOSTS.index(session.host), session.username in ROOT_USERS
-        sessions[h] += 1
-        root_sessions[h] += root
-        removable[h] += not root and session.pid in suspicious.get(session.host, ())
-    access = [2 if root_sessions[h] else 1 if sessions[h] else 0 for h in range(N_HOSTS)]
-    own = {"red_sessions": sessions, "red_root_sessions": root_sessions, "red_removable": removable}
-    return own | {"red_access": access}
+        truth["red_sessions"][h] += 1
+        truth["red_root_sessions"][h] += root
+        truth["red_removable"][h] += not root and session.pid in suspicious.get(session.host, ())
+    truth["red_access"] = np.where(truth["red_root_sessions"] > 0, 2, truth["red_sessions"] > 0)
 
 
-def _knowledge(state: Any, known: Any) -> dict[str, Any]:
+def _read_knowledge(state: Any, known: Any, truth: np.ndarray) -> None:
     foothold = state.sessions["Red"][0]
-    addresses, names, ports = 0, 0, [0] * N_HOSTS
     for address, hostname in state.ip_addresses.items():
         h = HOSTS.index(hostname)
-        addresses |= bool(known.ip_address.get(address)) << h
-        names |= bool(known.hostname.get(hostname)) << h
+        truth["known_addresses"] |= bool(known.ip_address.get(address)) << h
+        truth["known_names"] |= bool(known.hostname.get(hostname)) << h
         for port in foothold.ports.get(address, ()):
-            ports[h] |= _PORT_BIT.get(port, 0)
-    networks = [state.subnet_name_to_cidr[name] for name in SUBNETS]
-    return {
-        "known_addresses": addresses,
-        "known_names": names,
-        "known_subnets": sum(bool(known.subnet.get(network)) << s for s, network in enumerate(networks)),
-        "red_ports": ports,
-        "red_knows_service": foothold.ot_service is not None,
-    }
+            truth["red_ports"][h] |= _PORT_BIT.get(port, 0)
+    for s, name in enumerate(SUBNETS):
+        truth["known_subnets"] |= bool(known.subnet.get(state.subnet_name_to_cidr[name])) << s
+    truth["red_knows_service"] = foothold.ot_service is not None
 
 
-def _agent_class(agents: ModuleType, choice: str | type, short_names: dict[str, str], side: str) -> type:
-    if isinstance(choice, type):
-        return choice
-    found = getattr(agents, short_names.get(choice, choice), None)
+def _agent_class(side: str, choice: str | type, short_names: dict[str, str]) -> type:
+    agents = importlib.import_module("CybORG.Agents")
+    found = choice if isinstance(choice, type) else getattr(agents, short_names.get(choice, choice), None)
     if not isinstance(found, type):
-        raise ValueError(
-            f"unknown {side} agent {choice!r}; take one of {sorted(short_names)}, the name of a class in "
-            f"CybORG.Agents, or an agent class"
-        )
+        known = f"take one of {sorted(short_names)}, the name of a class in CybORG.Agents, or an agent class"
+        raise ValueError(f"unknown {side} agent {choice!r}; {known}")
     return found
