@@ -16,7 +16,8 @@ from stockade.errors import InputError, SettingError, did_you_mean
 
 if TYPE_CHECKING:
     from stockade.baselines import Defender
-    from stockade.learn.results import EvaluateResult, TrainResult
+    from stockade.learn.evaluate import EvaluateResult
+    from stockade.learn.train import TrainResult
     from stockade.workflow.search import SearchResult
 
 T = TypeVar("T")

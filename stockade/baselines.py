@@ -77,6 +77,9 @@ class Baseline(Defender):
     _wider_fits = True
 
     def __init__(self, name: str) -> None:
+        name = ALIASES.get(name, name)
+        if name not in BASELINES:
+            raise InputError(f"unknown baseline {name!r}; use one of {', '.join(BASELINES)}")
         super().__init__(name, "bits", OBS_SIZE, greedy=False)
         self._function = BASELINES[name]
 
@@ -145,11 +148,3 @@ BASELINES = {
     "sleep": sleep, "random": random, "react-remove": react_remove, "react-restore": react_restore, "greedy": greedy,
 }  # fmt: skip
 ALIASES = {"react": "react-restore"}
-
-
-def make_baseline(name: str) -> Baseline:
-    """The baseline of that name; `react` is `react-restore`."""
-    name = ALIASES.get(name, name)
-    if name not in BASELINES:
-        raise InputError(f"unknown baseline {name!r}; use one of {', '.join(BASELINES)}")
-    return Baseline(name)

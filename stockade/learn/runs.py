@@ -18,9 +18,8 @@ import tyro
 from stockade.errors import InputError, did_you_mean
 from stockade.files import JsonFile, check_writable, json_output
 from stockade.learn.config import RENAMED
-from stockade.learn.files import check_runs, find_run, is_running
-from stockade.learn.metrics import WINDOW, read_metrics
-from stockade.learn.results import mean_interval
+from stockade.learn.evaluate import mean_interval
+from stockade.learn.files import WINDOW, check_runs, find_run, is_running, read_metrics
 from stockade.text import Table, fixed, interval, plural, sparkline
 
 #: Settings of which the returns of two runs depend directly: they do not compare if one differs.

@@ -13,6 +13,8 @@ import signal
 import threading
 import time
 from collections import deque
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
@@ -20,21 +22,29 @@ from typing import Any, Self
 import numpy as np
 
 import stockade
+from stockade.baselines import Defender
 from stockade.cage2.actions import ACTION_MASK, N_ACTIONS
 from stockade.cage2.history import MEMORY_SIZE
 from stockade.errors import InputError, SettingError
-from stockade.files import write_durably
-from stockade.learn.agents import Agent, one_torch_thread
+from stockade.files import json_ready, write_durably
+from stockade.learn.agents import Agent, load, one_torch_thread
 from stockade.learn.checkpoint import Checkpoint, CheckpointFolder
 from stockade.learn.config import TrainConfig
 from stockade.learn.evaluate import play
-from stockade.learn.files import find_run, new_run_folder, run_session
-from stockade.learn.metrics import COLUMNS, WINDOW, MetricsFile, episode_columns, read_columns
+from stockade.learn.files import (
+    COLUMNS,
+    WINDOW,
+    MetricsFile,
+    episode_columns,
+    find_run,
+    new_run_folder,
+    read_metrics,
+    run_session,
+)
 from stockade.learn.mixture import Cell, cells_of, make_mixture
 from stockade.learn.policy import Policy
 from stockade.learn.ppo import PPO, AnyVectorEnv, Iteration
-from stockade.learn.results import TrainResult, in_notebook, progress_bar
-from stockade.text import duration, plural, size
+from stockade.text import Shown, Table, duration, fixed, in_notebook, plural, progress_bar, size
 
 #: Worse than any return; JSON knows no infinity.
 LOWEST = -1e300
@@ -102,6 +112,58 @@ def check_memory(config: TrainConfig) -> None:
                            f"{config.ppo.update_steps} steps; this machine has {size(available)}")  # fmt: skip
 
 
+@dataclass(frozen=True, repr=False)
+class TrainResult(Shown):
+    """A run, finished or interrupted."""
+
+    folder: Path
+    config: TrainConfig
+    metrics: dict[str, np.ndarray]  #: the columns of metrics.csv by name, (iterations,) float64 each
+    stopped: int | None = None  #: number of the signal that ended it before its time
+    saved: bool = True  #: its final state is on disk
+
+    @property
+    def interrupted(self) -> bool:
+        """A signal (Ctrl-C, a notebook's stop button) ended it before its time; `train(resume=folder)` continues."""
+        return self.stopped is not None
+
+    @property
+    def episodes(self) -> int:
+        """Played so far, all sessions together."""
+        return int(self.metrics["episodes"][-1]) if len(self.metrics["episodes"]) else 0
+
+    @cached_property
+    def agent(self) -> Defender:
+        """The policy of the best checkpoint, as `stockade.load(folder)` gives it."""
+        return load(self.folder.resolve())
+
+    def __repr__(self) -> str:
+        state = "interrupted" if self.interrupted else "finished"
+        last = self.metrics["return_window"]
+        score = f", return {fixed(float(last[-1]))}" if len(last) else ""
+        return f"<TrainResult {self.folder}: {state} after {plural(self.episodes, 'episode')}{score}>"
+
+    def tables(self) -> list[Table]:
+        """About ten moments of the training."""
+        columns = "episodes", "seconds", "return_mean", "return_window", "entropy", "explained_variance", "validation"
+        m, n = self.metrics, len(self.metrics["episodes"])
+        shown = [name for name in columns if np.isfinite(m[name]).any() or name == "return_window"]
+        moments = sorted({round(k) for k in np.linspace(0, n - 1, min(n, 10))})
+        rows = [
+            [f"{m[name][k]:,.0f}" if name in ("episodes", "seconds") else fixed(m[name][k]) for name in shown]
+            for k in moments
+        ]
+        return [Table([name.replace("_", " ") for name in shown], rows, repr(self).strip("<>"))]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: folder, settings, and the metrics as lists."""
+        content = {
+            "folder": self.folder, "settings": self.config.to_json(), "episodes": self.episodes,
+            "interrupted": self.interrupted, "saved": self.saved, "metrics": self.metrics,
+        }  # fmt: skip
+        return dict(json_ready(content))
+
+
 def train(config: TrainConfig, *, progress: bool = True) -> TrainResult:
     """Start a run, or continue `config.resume` with its own settings, until its end or a signal."""
     if config.resume is None:
@@ -113,7 +175,9 @@ def train(config: TrainConfig, *, progress: bool = True) -> TrainResult:
     with run_session(run), one_torch_thread(), contextlib.closing(make_learner(config)) as learner:
         session = _Session(config, run, learner, progress)
         stopped = session.play()
-    return TrainResult(run, config, read_columns(run / "metrics.csv"), stopped, session.is_saved)
+    rows = read_metrics(run / "metrics.csv")
+    columns = {name: np.array([row[name] for row in rows]) for name in COLUMNS}
+    return TrainResult(run, config, columns, stopped, session.is_saved)
 
 
 class _Session:

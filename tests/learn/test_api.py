@@ -17,7 +17,7 @@ import torch
 import stockade
 from stockade.errors import InputError
 from stockade.learn.config import PPOConfig
-from stockade.learn.metrics import COLUMNS
+from stockade.learn.files import COLUMNS
 from stockade.learn.train import StopSignals, train
 
 TINY = {"n_envs": 8, "horizon": 10, "total_episodes": 100, "update_steps": 20, "minibatch_size": 80, "hidden": [8],
@@ -25,7 +25,7 @@ TINY = {"n_envs": 8, "horizon": 10, "total_episodes": 100, "update_steps": 20, "
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory) -> "stockade.learn.results.TrainResult":
+def result(tmp_path_factory: pytest.TempPathFactory) -> "stockade.learn.train.TrainResult":
     return stockade.train(red="meander", obs="bits", name="mine", runs=str(tmp_path_factory.mktemp("runs")), **TINY)
 
 
