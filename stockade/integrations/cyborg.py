@@ -29,8 +29,7 @@ from stockade.cage2.truth import TrueState
 VERSION = "2.1"
 REPOSITORY = "cage-challenge/cage-challenge-2"
 REQUIREMENTS = "gym==0.26.2 pyyaml prettytable paramiko"
-#: Commit of the repository that plays by each rule set.
-COMMITS = {"current": "26ce1c1", "leaderboard": "606813b"}
+COMMITS = {"current": "26ce1c1", "leaderboard": "606813b"}  #: commit of the repository that plays by each rule set
 HOW_TO_INSTALL = (
     f"CybORG {VERSION} is in no package registry: clone the git repository {REPOSITORY} from GitHub (commit "
     f"{COMMITS['current']} for the rules `current`, {COMMITS['leaderboard']} for `leaderboard`), put the clone's "
@@ -58,7 +57,6 @@ _SUCCESS = {"FALSE": FALSE, "TRUE": TRUE, "UNKNOWN": UNKNOWN}
 _GLOBAL_RANDOM = threading.Lock()
 
 
-# --------------------------------------------------------------------------------------------- the installed simulator
 def load_reference() -> ModuleType:
     """The package CybORG; ImportError if it, or something it needs, is not there, or it is another version."""
     try:
@@ -73,11 +71,9 @@ def load_reference() -> ModuleType:
 
 
 def detect_rules() -> str:
-    """Which rule set the installed CybORG plays by: `current`, `leaderboard`, or `unknown` for a mixture of the two.
-
-    Looks for the two repairs that divide them: a service scan replaces the ports that red remembers, and a restored
-    host keeps the versions of its processes, so that HarakaRCE goes on working there.
-    """
+    """Which rule set the installed CybORG plays by: `current`, `leaderboard`, or `unknown` for a mixture of the two."""
+    # Two repairs divide them: a service scan replaces the ports that red remembers, and a restored host keeps the
+    # versions of its processes, so that HarakaRCE goes on working there.
     session = importlib.import_module("CybORG.Simulator.Session").RedAbstractSession
     version = importlib.import_module("CybORG.Shared.Enums").ProcessVersion
     scan_replaces = hasattr(session, "clearports")
@@ -86,17 +82,11 @@ def detect_rules() -> str:
     return found.get((scan_replaces, restore_keeps_versions), "unknown")
 
 
-# -------------------------------------------------------------------------------------------------------- environment
 class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
     """CAGE Challenge 2 played by the reference simulator itself.
 
-    Observation: (52,) uint8, four bits a host, as the built-in world.
-    Action: 0..144, `stockade.cage2.actions.ACTION_NAMES`.
-    Reward: the reference's, rounded by it to one decimal.
-    Termination: never. Truncation: after `horizon` steps.
-    Info of a step, as the built-in world: `red_action`, `blue_action`, names such as "ExploitRemoteService User1";
-        `red_success`, `blue_success`, False for an action that failed; the reward by cause: `reward_hosts`,
-        `reward_service`, `reward_restore`.
+    Observation: (52,) uint8. Action: 0..144. Both, and the info of a step, are as the built-in world's.
+    Reward: the reference's, rounded by it to one decimal. Termination: never. Truncation: after `horizon` steps.
     State: `true_state()`, a record of type `true_state_dtype` with the fields of `stockade.cage2.truth.TrueState`, but
         for `NOT_READABLE`.
 
@@ -173,9 +163,8 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
         self._time = time + 1
         return np.asarray(obs, np.uint8), float(reward), bool(done), self._time >= self.horizon, self._info()
 
-    # ------------------------------------------------------------------------------------------------- true state
     def true_state(self) -> np.record:
-        """What is really going on, as a record of its own: `env.true_state().red_access` is (13,) uint8."""
+        """What is really going on, as a new record: `env.true_state().red_access` is (13,) uint8."""
         state: np.record = np.zeros(1, TRUE_STATE).view(np.recarray)[0]
         self.write_true_state(state)
         return state
@@ -219,7 +208,6 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
         stream.setstate(self.random_state)
         return stream.getrandbits(32)
 
-    # --------------------------------------------------------------------------------------------------- details
     def _running_time(self) -> int:
         if self._time is None:
             raise gym.error.ResetNeeded("call reset() before anything else")
@@ -251,14 +239,11 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
 
     def _last_action(self, agent: str) -> tuple[str, str]:
         """Class and target of an agent's last action; a host or subnet by name where the reference has its address."""
-        action = self.cyborg.get_last_action(agent)
-        state = self.cyborg.environment_controller.state
-        target = ""
-        if hasattr(action, "hostname"):
-            target = action.hostname
-        elif hasattr(action, "ip_address"):
+        action, state = self.cyborg.get_last_action(agent), self.cyborg.environment_controller.state
+        target = getattr(action, "hostname", "")
+        if not target and hasattr(action, "ip_address"):
             target = state.ip_addresses[action.ip_address]
-        elif hasattr(action, "subnet"):
+        elif not target and hasattr(action, "subnet"):
             target = next(name for name, network in state.subnet_name_to_cidr.items() if network == action.subnet)
         return type(action).__name__, target
 

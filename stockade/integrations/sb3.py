@@ -51,26 +51,22 @@ class StockadeVecEnv(VecEnv):
     def __init__(self, envs: VectorEnv[Any, Any, Any], *, monitor: bool = True) -> None:
         core = envs.unwrapped if isinstance(envs, VectorEnv) else envs
         if not isinstance(core, BaseVectorEnv):
-            raise InputError(
-                f"StockadeVecEnv takes a vector environment of stockade.make_vec, not {type(core).__name__}; for any "
-                "Gymnasium environment: stockade.make_vec(n, 'serial', env=function_that_makes_one)"
-            )
+            how = "for any Gymnasium environment: stockade.make_vec(n, 'serial', env=function_that_makes_one)"
+            found = type(core).__name__
+            raise InputError(f"StockadeVecEnv takes a vector environment of stockade.make_vec, not {found}; {how}")
         if not core.copy:
             raise InputError(
                 "copy=False cannot be used: Stable-Baselines3 keeps an observation while asking for the next"
             )
-        #: The vector environment, for what Stable-Baselines3 does not know: `vector.true_state()`.
-        self.vector = envs
-        self._core = core
+        self.vector = envs  #: the vector environment, for what Stable-Baselines3 does not know: `vector.true_state()`
+        self._core, self._monitor = core, monitor
         self._is_same_step = core.autoreset_mode is AutoresetMode.SAME_STEP
-        self._monitor = monitor
         self._actions: np.ndarray | None = None
         self._returns, self._lengths = np.zeros(envs.num_envs), np.zeros(envs.num_envs, np.int64)
         self._start = time.time()
         super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
         self.metadata = {key: value for key, value in envs.metadata.items() if key != "autoreset_mode"}
 
-    # ---------------------------------------------------------------------------------------------------- episodes
     def reset(self) -> VecEnvObs:
         """Begin episodes in all environments, with the seeds and options that were set for this reset."""
         seeds: Any = None if all(seed is None for seed in self._seeds) else list(self._seeds)
@@ -143,23 +139,18 @@ class StockadeVecEnv(VecEnv):
         return all(self._core.apply(operator.methodcaller("has_wrapper_attr", attr_name)))
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
-        """An attribute of the chosen environments (default all), or of their wrappers."""
         return self._apply(operator.methodcaller("get_wrapper_attr", attr_name), indices)
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
-        """Set an attribute of the chosen environments, where it is defined: in the environment or a wrapper."""
         self._apply(operator.methodcaller("set_wrapper_attr", attr_name, value), indices)
 
-    def env_method(
-        self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **kwargs: Any
-    ) -> list[Any]:
+    def env_method(self, method_name: str, *args: Any, indices: VecEnvIndices = None, **kwargs: Any) -> list[Any]:
         """Call a method of the chosen environments, or of their wrappers; the others do not notice."""
         if method_name in ("reset", "step", "close"):
             raise InputError(f"call {method_name}() of the VecEnv itself, not env_method({method_name!r})")
         if method_name == "action_masks" and isinstance(self._core, NativeVectorEnv):
-            count = self.num_envs if indices is None else len(list(self._get_indices(indices)))
-            return list(np.repeat(_MASK, count, axis=0))  # learners ask in every step
-        return self._apply(lambda env: env.get_wrapper_attr(method_name)(*method_args, **kwargs), indices)
+            return list(np.repeat(_MASK, len(list(self._get_indices(indices))), axis=0))  # learners ask in every step
+        return self._apply(lambda env: env.get_wrapper_attr(method_name)(*args, **kwargs), indices)
 
     def env_is_wrapped(self, wrapper_class: type[gymnasium.Wrapper], indices: VecEnvIndices = None) -> list[bool]:
         """Whether a wrapper of the class is around each; as for `Monitor`, with `monitor=True` this class is one."""

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from stockade.baselines import BASELINES, Baseline, Defender
 from stockade.cage2.actions import N_ACTIONS
@@ -37,8 +38,7 @@ if TYPE_CHECKING:
     from stockade.learn.checkpoint import Checkpoint
     from stockade.learn.policy import Policy
 
-#: `builtin:NAME` is always the baseline or shipped policy, never a run.
-BUILTIN = "builtin:"
+BUILTIN = "builtin:"  #: `builtin:NAME` is always the baseline or shipped policy, never a run
 
 
 class Agent(Defender):
@@ -51,11 +51,10 @@ class Agent(Defender):
     """
 
     def __init__(
-        self, policy: Policy, obs: str, greedy: bool = True, context: np.ndarray | None = None,
+        self, policy: Policy, obs: str, greedy: bool = True, context: ArrayLike = (),
         card: dict[str, Any] | None = None, name: str = "agent", reward_scale: float = 1.0,
     ) -> None:  # fmt: skip
-        self.policy, self.context = policy, np.zeros(0, np.uint8) if context is None else context
-        self._reward_scale = reward_scale
+        self.policy, self.context, self._reward_scale = policy, np.array(context, np.uint8), reward_scale
         super().__init__(name, obs, policy.architecture.n_inputs - len(self.context), greedy, card)
 
     def __repr__(self) -> str:
@@ -73,7 +72,8 @@ class Agent(Defender):
 
     def probabilities(self, observation: np.ndarray) -> np.ndarray:
         batch, single = self._batch(observation)
-        logits, _ = self._forward(batch)
+        with one_torch_thread():
+            logits, _ = self.policy.evaluate(self._inputs(batch))
         weights = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
         out = np.zeros((len(batch), N_ACTIONS))
         out[:, self.policy.actions] = weights / weights.sum(axis=1, keepdims=True)
@@ -81,16 +81,13 @@ class Agent(Defender):
 
     def value(self, observation: np.ndarray) -> Any:
         batch, single = self._batch(observation)
-        values = self._forward(batch)[1].astype(np.float64) / self._reward_scale
+        with one_torch_thread():
+            values = self.policy.evaluate(self._inputs(batch))[1].astype(np.float64) / self._reward_scale
         return float(values[0]) if single else values
 
     def _choose(self, batch: np.ndarray, generator: np.random.Generator | None) -> np.ndarray:
         with one_torch_thread():
             return self.policy.act(self._inputs(batch), generator)
-
-    def _forward(self, batch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        with one_torch_thread():
-            return self.policy.evaluate(self._inputs(batch))
 
     def _inputs(self, batch: np.ndarray) -> np.ndarray:
         """Observations with the context: (n, inputs of the network)."""
@@ -139,8 +136,7 @@ def load(
     policy = Policy(Architecture.from_json(card["architecture"]))
     policy.load_weights(checkpoint.arrays, prefix="policy.")
     has_rules = card.get("context_rules", card.get("told_rules"))  # `told`: as version 0.1.0 wrote it
-    bits = rules_context(rules) if has_rules else card.get("context", card.get("told"))
-    context = None if bits is None else np.array(bits, np.uint8)
+    context = rules_context(rules) if has_rules else card.get("context", card.get("told")) or ()
     scale = card.get("trained", {}).get("settings", {}).get("ppo", {}).get("reward_scale", 0.1)
     return Agent(policy, card["obs"], greedy, context, card, name, card.get("reward_scale", scale))
 
@@ -263,6 +259,9 @@ class SB3Player(Player):
         return actions
 
 
+FORMS = (Player, ChallengePlayer, SB3Player)
+
+
 def as_player(policy: Any, name: str | None = None, greedy: bool = True) -> Player:
     """Whatever a user calls a policy, ready to play: an object of one of the forms above, or its class."""
     if isinstance(policy, Player):
@@ -270,7 +269,7 @@ def as_player(policy: Any, name: str | None = None, greedy: bool = True) -> Play
     name = str(name or getattr(policy, "name", None) or getattr(policy, "__name__", type(policy).__name__))
     if isinstance(policy, type):
         policy = _called(policy, name)
-    for form in (Player, ChallengePlayer, SB3Player):
+    for form in FORMS:
         if hasattr(policy, form.method):
             return form(policy, name, greedy)
     raise InputError(f"{name} is no policy: it needs a method act(observations), get_action(observation, action_space) "
@@ -296,16 +295,15 @@ def _imported(module: str, attribute: str) -> Any:
         sys.path.insert(0, here)
     try:
         found = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        missing = error.name is not None and (error.name == module or module.startswith(f"{error.name}."))
-        what = f"there is no module {module} in {here} or on Python's path" if missing else str(error)
-        raise InputError(f"{name}: {what}") from error
     except Exception as error:
-        raise InputError(f"{name}: the module cannot be imported: {type(error).__name__}: {error}") from error
+        what = f"the module cannot be imported: {type(error).__name__}: {error}"
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            what = f"there is no module {module} in {here} or on Python's path"
+        raise InputError(f"{name}: {what}") from error
     if not hasattr(found, attribute):
         raise InputError(f"{name}: {module} has no {attribute!r}.{did_you_mean(attribute, dir(found))}")
     thing = getattr(found, attribute)
-    is_policy = not isinstance(thing, type) and any(hasattr(thing, m) for m in ("act", "get_action", "predict"))
+    is_policy = not isinstance(thing, type) and any(hasattr(thing, form.method) for form in FORMS)
     return thing if is_policy or not callable(thing) else _called(thing, name)
 
 

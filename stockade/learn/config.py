@@ -14,8 +14,7 @@ from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights
 from stockade.errors import InputError, SettingError, did_you_mean
 from stockade.text import plural
 
-#: For flags without a default: tyro would show `(default: None)`.
-OPTIONAL = tyro.conf.arg(help_behavior_hint="")
+OPTIONAL = tyro.conf.arg(help_behavior_hint="")  #: for flags without a default: tyro would show `(default: None)`
 #: Settings that version 0.1.0 wrote into config.json by another name.
 RENAMED = {"red_agent": "red", "max_steps": "horizon"}
 AT_LEAST_1 = "must be at least 1"

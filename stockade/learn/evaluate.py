@@ -4,7 +4,7 @@ policy -> nine cells: B_line, Meander, Sleep x 30, 50, 100 steps, 1000 episodes 
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,14 +22,14 @@ from stockade.learn.agents import Player, as_player, find_player
 from stockade.learn.config import AT_LEAST_1, require
 from stockade.learn.files import check_runs
 from stockade.text import Shown, Table, fixed, interval, plural, progress_bar
+from stockade.vector.base import BaseVectorEnv
 from stockade.vector.native import NativeVectorEnv
 
 REDS = ("bline", "meander", "sleep")
 HORIZONS = (30, 50, 100)
 #: Cells of the protocol, in the order of tables and seeds.
 CELLS = tuple((red, horizon) for red in REDS for horizon in HORIZONS)
-#: Seeds from one cell to the next.
-SEEDS_PER_CELL = 1_000_000
+SEEDS_PER_CELL = 1_000_000  #: seeds from one cell to the next
 #: What of a random stream is not the episode's: its state, its block of words, and the position in it.
 _STREAM = ("mt", "words", "next", "blocks")
 
@@ -68,63 +68,46 @@ def play(
     reward: RewardWeights = CHALLENGE_REWARD,
 ) -> np.ndarray:  # fmt: skip
     """Returns (episodes,) of episodes with the seeds seed, seed + 1, ...: all at once if the policy can."""
-    player, generator = as_player(policy), np.random.default_rng([seed, 1])
-    if not player.parallel:
-        env = stockade.make(red, horizon, rules, chance, obs=player.obs, reward=reward, info=False)
-        return play_one_by_one(player, env, range(seed, seed + episodes), generator)
+    player = as_player(policy)
+    n = episodes if player.parallel else 1
     with NativeVectorEnv(
-        episodes, red, horizon, rules, chance, obs=player.obs, reward=reward, autoreset_mode="disabled", copy=False
+        n, red, horizon, rules, chance, obs=player.obs, reward=reward, autoreset_mode="disabled", copy=False
     ) as envs:
+        return _play_in(envs, player, horizon, range(seed, seed + episodes, n), np.random.default_rng([seed, 1]))
+
+
+def _play_in(
+    envs: BaseVectorEnv, player: Player, horizon: int, seeds: Iterable[int | None], generator: np.random.Generator
+) -> np.ndarray:
+    """Returns of one episode per environment for each seed, one after the other; None continues the random streams."""
+    returns = []
+    for seed in seeds:
         obs, _ = envs.reset(seed=seed)
-        returns = np.zeros(episodes)
-        player.begin(episodes)
+        returns.append(np.zeros(envs.num_envs))
+        player.begin(envs.num_envs)
         for _ in range(horizon):
             obs, rewards, _, _, _ = envs.step(player.allowed(player.act(obs, generator), obs, envs))
-            returns += rewards
+            returns[-1] += rewards
         player.end()
-    return returns
+    return np.concatenate(returns)
 
 
-def play_one_by_one(
-    player: Player, env: gymnasium.Env[np.ndarray, Any], seeds: Sequence[int | None], generator: np.random.Generator
-) -> np.ndarray:
-    """Returns of one episode per seed in a single environment; None continues its random stream."""
-    returns = np.zeros(len(seeds))
-    for k, seed in enumerate(seeds):
-        obs, _ = env.reset(seed=seed)
-        over = False
-        player.begin(1)
-        while not over:
-            actions = player.allowed(player.act(obs[None], generator), obs[None], env)
-            obs, reward, terminated, truncated, _ = env.step(actions[0])
-            returns[k] += float(reward)
-            over = terminated or truncated
-        player.end()
-    return returns
+def _play_reference(config: EvaluateConfig, player: Player, red: str, horizon: int, seed: int) -> np.ndarray:
+    """As `play`, on the reference simulator."""
+    from stockade.integrations.cyborg import CybORGEnv
 
-
-def _cell_player(config: EvaluateConfig, player: Player) -> Callable[[str, int], np.ndarray]:
-    """(red, horizon) -> returns (episodes,)."""
-
-    def play_cell(red: str, horizon: int) -> np.ndarray:
-        first = config.seed + SEEDS_PER_CELL * CELLS.index((red, horizon))
-        if config.simulator == "stockade":
-            return play(player, red, horizon, config.episodes, first, config.rules, config.chance)
-        from stockade.integrations.cyborg import CybORGEnv
-
-        try:
-            env: gymnasium.Env[np.ndarray, Any] = CybORGEnv(red, horizon, rules=config.rules)
-        except (ImportError, ValueError) as error:
-            raise InputError(f"--simulator cyborg: {error}") from error
-        env = MemoryObservation(env, horizon) if player.obs == "memory" else env
-        return play_one_by_one(player, env, range(first, first + config.episodes), np.random.default_rng([first, 1]))
-
-    official = config.official_order and config.simulator == "stockade"
-    return _official_order(player, config) if official else play_cell
+    try:
+        env: gymnasium.Env[np.ndarray, Any] = CybORGEnv(red, horizon, rules=config.rules)
+    except (ImportError, ValueError) as error:
+        raise InputError(f"--simulator cyborg: {error}") from error
+    env = MemoryObservation(env, horizon) if player.obs == "memory" else env
+    with stockade.make_vec(1, "serial", env=lambda: env, autoreset_mode="disabled") as envs:
+        return _play_in(envs, player, horizon, range(seed, seed + config.episodes), np.random.default_rng([seed, 1]))
 
 
 def _official_order(player: Player, config: EvaluateConfig) -> Callable[[str, int], np.ndarray]:
-    """The cells in the order of the challenge's script, on one stream of random numbers from `random.seed(seed)`.
+    """(red, horizon) -> returns: the cells on one stream of random numbers from `random.seed(seed)`, if they are asked
+    for in the order of the challenge's script.
 
     The script makes one simulator per cell, which begins an episode when it is made, another when it is wrapped, and
     another before the first that is played; and one more after the last.
@@ -133,19 +116,19 @@ def _official_order(player: Player, config: EvaluateConfig) -> Callable[[str, in
     generator = np.random.default_rng([config.seed, 1])
 
     def play_next(red: str, horizon: int) -> np.ndarray:
-        env = stockade.make(red, horizon, config.rules, "cyborg", obs=player.obs, info=False)
-        ledgers = env._batch.ledgers
-        assert ledgers is not None
-        env.reset(seed=config.seed)
-        if stream:  # continue that of the cell before
-            for name, value in stream.items():
-                ledgers[name] = value
-            env.reset()
-        env.reset()
-        returns = play_one_by_one(player, env, [None] * config.episodes, generator)
-        env.reset()
-        stream.update((name, ledgers[name].copy()) for name in _STREAM)
-        return returns
+        with NativeVectorEnv(1, red, horizon, config.rules, "cyborg", obs=player.obs) as envs:
+            ledgers = envs._batch.ledgers
+            assert ledgers is not None
+            envs.reset(seed=config.seed)
+            if stream:  # continue that of the cell before
+                for name, value in stream.items():
+                    ledgers[name] = value
+                envs.reset()
+            envs.reset()
+            returns = _play_in(envs, player, horizon, [None] * config.episodes, generator)
+            envs.reset()
+            stream.update((name, ledgers[name].copy()) for name in _STREAM)
+            return returns
 
     return play_next
 
@@ -251,11 +234,18 @@ def evaluate(
         player = find_player(config.policy, config.runs, greedy=config.greedy, last=config.last, rules=config.rules)
     else:
         player = as_player(policy, None, config.greedy)
-    play_cell, cells = _cell_player(config, player), {}
+    play_next, cells = _official_order(player, config), {}
     order = [(red, horizon) for horizon in HORIZONS for red in REDS]  # the script's
     with progress_bar(progress, total=len(order), desc=f"evaluate {player.name}", unit="cell") as bar:
         for red, horizon in order:
-            cells[red, horizon] = CellResult.of(red, horizon, play_cell(red, horizon))
+            seed = config.seed + SEEDS_PER_CELL * CELLS.index((red, horizon))
+            if config.simulator == "cyborg":
+                returns = _play_reference(config, player, red, horizon, seed)
+            elif config.official_order:
+                returns = play_next(red, horizon)
+            else:
+                returns = play(player, red, horizon, config.episodes, seed, config.rules, config.chance)
+            cells[red, horizon] = CellResult.of(red, horizon, returns)
             bar.update()
     sections = tuple(filter(None, (extra(player, config) for extra in extras)))
     return EvaluateResult(player.name, player.style, config, tuple(cells[cell] for cell in CELLS), sections)

@@ -11,12 +11,9 @@ import json
 import math
 import shutil
 import time
-from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from stockade.baselines import ALIASES, BASELINES
 from stockade.errors import InputError, SettingError, did_you_mean
@@ -26,8 +23,7 @@ from stockade.files import write_durably
 _BEGINNINGS = ("config.json", "metrics.csv", "lock", "tensorboard", "checkpoints")
 #: Policies in the package: `<name>-<rules>.json` and its arrays, checkpoints like any other.
 SHIPPED = Path(__file__).parent / "weights"
-#: Episodes of the running mean that agents are compared by.
-WINDOW = 1000
+WINDOW = 1000  #: episodes of the running mean that agents are compared by
 COLUMNS = (
     "iteration", "episodes", "steps", "seconds", "episodes_per_second", "return_mean", "return_median", "return_q05",
     "return_window", "length_mean", "entropy", "kl", "clipped", "policy_loss", "value_loss", "explained_variance",
@@ -130,16 +126,6 @@ def is_running(folder: Path) -> bool:
 
 
 # -------------------------------------------------------------------------------------------------------------- metrics
-def episode_columns(returns: np.ndarray, lengths: np.ndarray, window: deque[float]) -> dict[str, float]:
-    """Columns about the episodes of an iteration, and of the last WINDOW; NaN if there were none."""
-    names = ("return_mean", "return_median", "return_q05", "length_mean")
-    own = dict.fromkeys(names, math.nan)
-    if len(returns):
-        figures = returns.mean(), np.median(returns), np.quantile(returns, 0.05), lengths.mean()
-        own = dict(zip(names, map(float, figures), strict=True))
-    return {**own, "return_window": float(np.mean(window)) if window else math.nan}
-
-
 class MetricsFile:
     """metrics.csv of a run, and the same as TensorBoard events, by episodes, unless `events` is None.
 

@@ -65,7 +65,7 @@ def test_results_as_dictionaries_and_html(result) -> None:
     [
         ({"total_epsiodes": 3}, "no setting 'total_epsiodes'. Did you mean 'total_episodes'"),
         ({"horizon": 0}, "horizon=0"),
-        ({"horizon": 2.5}, "horizon=2.5 is not possible: it must be a whole number"),
+        ({"horizon": 2.5}, "horizon=2.5 is not possible: it must be of type int"),
         ({"activation": "gelu"}, "activation='gelu' is not possible: it must be one of 'relu', 'tanh'"),
         ({"learning_rate": "fast"}, "learning_rate='fast'"),
         ({"red": "nobody"}, "red='nobody'"),
