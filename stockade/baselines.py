@@ -64,10 +64,8 @@ class Defender:
         if array.shape == (self._size,):
             return array[None], True
         if array.ndim != 2 or array.shape[1] < self._size or (array.shape[1] > self._size and not self._wider_fits):
-            raise InputError(
-                f"{self.name} expects observations of shape ({self._size},) or (n, {self._size}), not {array.shape}; "
-                f"make its environment with obs={self.obs!r}"
-            )
+            fit = f"({self._size},) or (n, {self._size}), not {array.shape}; make its environment with obs={self.obs!r}"
+            raise InputError(f"{self.name} expects observations of shape {fit}")
         return array, False
 
 

@@ -26,6 +26,7 @@ from stockade.cage2.scenario import HOSTS, NOBODY, PORTS, ROOT_USERS, SERVICE_HO
 from stockade.cage2.state import INITIAL, OBS_SIZE, WORLD
 from stockade.cage2.truth import TrueState
 
+Bits = npt.NDArray[np.uint8]
 VERSION = "2.1"
 REPOSITORY = "cage-challenge/cage-challenge-2"
 REQUIREMENTS = "gym==0.26.2 pyyaml prettytable paramiko"
@@ -82,14 +83,12 @@ def detect_rules() -> str:
     return found.get((scan_replaces, restore_keeps_versions), "unknown")
 
 
-class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
+class CybORGEnv(gym.Env[Bits, np.int64]):
     """CAGE Challenge 2 played by the reference simulator itself.
 
     Observation: (52,) uint8. Action: 0..144. Both, and the info of a step, are as the built-in world's.
     Reward: the reference's, rounded by it to one decimal. Termination: never. Truncation: after `horizon` steps.
-    State: `true_state()`, a record of type `true_state_dtype` with the fields of `stockade.cage2.truth.TrueState`, but
-        for `NOT_READABLE`.
-
+    State: `true_state()`, a record with the fields of `stockade.cage2.truth.TrueState`, but for `NOT_READABLE`.
     `reset(seed=s)` gives the episode of `random.seed(s); env.reset()`, and `reset()` goes on with the same stream.
 
     Args:
@@ -120,10 +119,8 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
             raise ValueError(f"chance={chance!r} is unknown to the reference simulator, which has only 'cyborg'")
         package, self.rules = load_reference(), detect_rules()
         if rules not in (None, self.rules):
-            where = f"check out one of the commits {COMMITS} of {REPOSITORY}"
-            raise ValueError(
-                f"asked for the rules {rules!r}, but the installed CybORG plays by {self.rules!r}; {where}"
-            )
+            fix = f"check out one of the commits {COMMITS} of {REPOSITORY}"
+            raise ValueError(f"asked for the rules {rules!r}, but the installed CybORG plays by {self.rules!r}; {fix}")
         self.horizon = horizon
         self.observation_space = gym.spaces.Box(0, 1, (OBS_SIZE,), np.uint8)
         self.action_space = gym.spaces.Discrete(N_ACTIONS)
@@ -137,12 +134,9 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
         names = tuple(str(action) for action in self._challenge.get_attr("possible_actions"))
         if names != ACTION_NAMES:
             raise RuntimeError(f"the installed CybORG offers other actions than CAGE Challenge 2: {names}")
-        self._time: int | None = None  # steps of this episode
-        self._action = 0  # blue's last
+        self._time, self._action = -1, 0  # steps of this episode, -1 before the first; blue's last action
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Bits, dict[str, Any]]:
         if options:
             raise ValueError(f"unknown options {sorted(options)}; this environment takes none")
         super().reset(seed=seed)
@@ -153,14 +147,13 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
         self._time = 0
         return np.asarray(obs, np.uint8), {}
 
-    def step(self, action: np.int64 | int) -> tuple[npt.NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
-        time = self._running_time()
-        if time >= self.horizon:
-            raise gym.error.ResetNeeded(f"the episode is over after {self.horizon} steps; call reset()")
+    def step(self, action: np.int64 | int) -> tuple[Bits, float, bool, bool, dict[str, Any]]:
+        if not 0 <= self._time < self.horizon:
+            raise gym.error.ResetNeeded(f"call reset() first, and when the episode is over after {self.horizon} steps")
         self._action = check_action(action)  # the reference would take -1 for the last action
         with self._own_stream():
             obs, reward, done, _ = self._challenge.step(self._action)
-        self._time = time + 1
+        self._time += 1
         return np.asarray(obs, np.uint8), float(reward), bool(done), self._time >= self.horizon, self._info()
 
     def true_state(self) -> np.record:
@@ -175,7 +168,8 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
         Reads the simulator's objects instead of `get_agent_state("True")`, which says nothing of files and of which
         processes are decoys, and takes 20 times as long because it describes every process in words.
         """
-        self._running_time()
+        if self._time < 0:
+            raise gym.error.ResetNeeded("call reset() before anything else")
         controller = self.cyborg.environment_controller
         truth = np.zeros((), TRUE_STATE)
         _read_hosts(controller.state, truth)
@@ -207,11 +201,6 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
         stream = random.Random()
         stream.setstate(self.random_state)
         return stream.getrandbits(32)
-
-    def _running_time(self) -> int:
-        if self._time is None:
-            raise gym.error.ResetNeeded("call reset() before anything else")
-        return self._time
 
     @contextmanager
     def _own_stream(self) -> Iterator[None]:

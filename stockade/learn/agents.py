@@ -44,10 +44,8 @@ BUILTIN = "builtin:"  #: `builtin:NAME` is always the baseline or shipped policy
 class Agent(Defender):
     """A trained policy at play. It never changes Torch's global number of threads.
 
-    Args:
-        context: bits that follow every observation, for instance the order of a workflow.
-        card: what else was saved with it.
-        reward_scale: what rewards were multiplied by in training; `value` divides by it.
+    Its `context` is bits that follow every observation, for instance the order of a workflow; `reward_scale` is what
+    rewards were multiplied by in training: `value` divides by it.
     """
 
     def __init__(
@@ -252,9 +250,8 @@ class SB3Player(Player):
         self._state, self._start = None, np.ones(n, np.bool_)
 
     def _ask(self, observations: np.ndarray, generator: np.random.Generator) -> Any:
-        actions, self._state = self.policy.predict(
-            observations, state=self._state, episode_start=self._start, deterministic=self.greedy
-        )
+        memory = {"state": self._state, "episode_start": self._start}
+        actions, self._state = self.policy.predict(observations, **memory, deterministic=self.greedy)
         self._start = np.zeros_like(self._start)
         return actions
 
@@ -289,8 +286,7 @@ def find_player(name: str, runs: Path, *, greedy: bool, last: bool, rules: str) 
 
 def _imported(module: str, attribute: str) -> Any:
     """An object of a module in the current folder or on the path; classes and functions are called."""
-    name = f"{module}:{attribute}"
-    here = str(Path.cwd())
+    name, here = f"{module}:{attribute}", str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
     try:

@@ -56,8 +56,7 @@ class PPOConfig:
     activation: Literal["relu", "tanh"] = "relu"  # Activation between layers. tanh takes ten times as long as relu.
     shared: bool = False  # One body for actor and critic instead of one each.
     shards: int = 2  # Parts that each minibatch (and the native environments) are cut into. Results depend on it.
-    threads: Annotated[int | None, OPTIONAL] = None
-    """Threads that work on the shards; results do not depend on it. Default: one per shard, up to the cores."""
+    threads: Annotated[int | None, OPTIONAL] = None  # Threads for the shards. Default: one each, up to the cores.
 
     def __post_init__(self) -> None:
         require(self, ("update_steps", "epochs", "minibatch_size", "shards", "threads"), lambda v: v >= 1, AT_LEAST_1)
@@ -85,12 +84,10 @@ class TrainConfig:
     resume: Annotated[str | None, tyro.conf.arg(metavar="RUN", help_behavior_hint="")] = None
     """Continue this run (name or folder) from its last checkpoint, with its own settings."""
     runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs")  # Folder of all runs.
-    obs: Literal["bits", "memory"] = "memory"
-    """What the agent sees: the 52 bits of the challenge, or these and what it knows from its own history."""
+    obs: Literal["bits", "memory"] = "memory"  # The agent sees 52 bits, or these and what it knows from its history.
     horizons: str = ""  # Episodes of several lengths instead, with their shares of the environments: 30,50,100:2.
     tell_rules: bool = True  # With both rule sets, one more observation bit says which of them applies.
-    reward: RewardWeights = CHALLENGE_REWARD
-    """Weights of the parts of the reward that the agent learns from; evaluations always use the challenge's reward."""
+    reward: RewardWeights = CHALLENGE_REWARD  # Weights of the parts of the reward to learn from; evaluations have none.
     action_mask: bool = False  # Leave out the 63 decoy actions that can never succeed.
     backend: Literal["native", "serial", "pipes", "shared_memory", "async"] = "native"  # How the environments are run.
     checkpoint_episodes: int = 5_000  # Episodes from one checkpoint to the next.

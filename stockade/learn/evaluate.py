@@ -228,8 +228,7 @@ def evaluate(
     config: EvaluateConfig, policy: Any = None, *, progress: bool = True,
     extras: Sequence[Callable[[Player, EvaluateConfig], Section | None]] = (),
 ) -> EvaluateResult:  # fmt: skip
-    """Play the nine cells with a policy of any form (agents.py), by default the one that `config.policy` names; then
-    ask the extras what else there is to say of it."""
+    """Play the nine cells with a policy, by default the one that `config.policy` names; the extras add sections."""
     if policy is None:
         player = find_player(config.policy, config.runs, greedy=config.greedy, last=config.last, rules=config.rules)
     else:

@@ -1,5 +1,4 @@
-"""Training against several attackers, horizons and rule sets at once: each gets a share of the environments, so of
-the steps of every update.
+"""Training against several attackers, horizons and rule sets at once: each gets a share of the environments.
 
 TrainConfig -> cells (a world's settings, its weight) -> how many environments of each -> one vector environment
 """
@@ -38,7 +37,7 @@ def read_weights(text: str, flag: str) -> dict[str, float]:
     for part in text.split(","):
         name, _, weight = part.strip().partition(":")
         try:
-            value = float(weight) if weight else 1.0
+            value = float(weight or 1)
         except ValueError:
             value = -1.0
         if not name or not 0 < value < float("inf"):
@@ -50,8 +49,7 @@ def read_weights(text: str, flag: str) -> dict[str, float]:
 
 
 def rules_context(rules: str) -> tuple[int, ...]:
-    """The context bits that say which rule set is played: a property of the simulator, as its version is, not of the
-    attacker."""
+    """Bits that say which rule set is played: a property of the simulator, as its version is, not of the attacker."""
     return (int(rules == "leaderboard"),)
 
 
@@ -77,8 +75,8 @@ def share_out(cells: Sequence[Cell], n: int) -> list[int]:
     if n < len(cells):
         raise InputError(f"{n} environments per shard are too few for {len(cells)} kinds of worlds; use a larger "
                          "--n-envs, or fewer attackers, horizons or rule sets")  # fmt: skip
-    total = sum(cell.weight for cell in cells)
-    ends = np.rint(np.cumsum([0.0, *(cell.weight for cell in cells)]) / total * n).astype(int)
+    weights = [cell.weight for cell in cells]
+    ends = np.rint(np.cumsum([0.0, *weights]) / sum(weights) * n).astype(int)
     counts = [int(end - begin) for begin, end in pairwise(ends)]
     while min(counts) < 1:
         counts[counts.index(max(counts))] -= 1

@@ -57,13 +57,11 @@ class Architecture:
             shapes[f"{head}.weight"], shapes[f"{head}.bias"] = (self.hidden[-1], n_out), (n_out,)
         return shapes
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+    to_json = asdict
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
-        lists = {name: tuple(content[name]) for name in ("actions", "hidden")}
-        return cls(**{**content, **lists})
+        return cls(**{**content, "actions": tuple(content["actions"]), "hidden": tuple(content["hidden"])})
 
 
 def views_of(flat: Tensor, architecture: Architecture) -> dict[str, Tensor]:

@@ -104,9 +104,8 @@ class ExportConfig:
         folder = find_run(self.run_name, self.runs)
         checkpoints = CheckpointFolder(folder / "checkpoints")
         saved = checkpoints.load_last() if self.last else checkpoints.load_best()
-        rest = saved.rest
-        trained = {"settings": jsonlib.loads((folder / "config.json").read_text())}
-        trained |= {name: rest[name] for name in ("episodes", "steps", "seconds")}
+        rest, settings = saved.rest, jsonlib.loads((folder / "config.json").read_text())
+        trained = {"settings": settings, **{name: rest[name] for name in ("episodes", "steps", "seconds")}}
         card = {name: rest[name] for name in ("obs", "architecture")} | {"trained": trained, "score": rest["best"]}
         card["context_rules"] = rest.get("context_rules", rest.get("told_rules", False))
         weights = {name: array for name, array in saved.arrays.items() if name.startswith("policy.")}
