@@ -123,16 +123,16 @@ def load(
     elif builtin != name:
         raise InputError(f"no policy of the package is called {builtin!r}; these are: {', '.join(builtin_names())}")
     try:
-        from stockade.learn.checkpoint import load as load_checkpoint
+        from stockade.learn import checkpoint
         from stockade.learn.policy import Architecture, Policy
     except ModuleNotFoundError as error:
         raise missing_package(error) from error
 
-    shipped = SHIPPED / f"{builtin}-{rules}"
-    checkpoint = load_checkpoint(shipped) if builtin in shipped_names() else _find(name, runs, last)
-    card = checkpoint.rest
+    is_shipped = builtin in shipped_names()
+    saved = checkpoint.load(SHIPPED / f"{builtin}-{rules}") if is_shipped else _find(name, runs, last)
+    card = saved.rest
     policy = Policy(Architecture.from_json(card["architecture"]))
-    policy.load_weights(checkpoint.arrays, prefix="policy.")
+    policy.load_weights(saved.arrays, prefix="policy.")
     has_rules = card.get("context_rules", card.get("told_rules"))  # `told`: as version 0.1.0 wrote it
     context = rules_context(rules) if has_rules else card.get("context", card.get("told")) or ()
     scale = card.get("trained", {}).get("settings", {}).get("ppo", {}).get("reward_scale", 0.1)
@@ -141,15 +141,13 @@ def load(
 
 def _find(name: str, runs: Path, last: bool) -> Checkpoint:
     """The checkpoint of a run, or of the file of a policy; `workflow.policies` finds those of searches."""
-    from stockade.learn.checkpoint import CheckpointFolder
-    from stockade.learn.checkpoint import load as load_checkpoint
+    from stockade.learn import checkpoint
 
     for folder in (runs / name, Path(name)):
         if (folder / "checkpoints").is_dir():
-            checkpoints = CheckpointFolder(folder / "checkpoints")
-            return checkpoints.load_last() if last else checkpoints.load_best()
+            return checkpoint.CheckpointFolder(folder / "checkpoints").load_best(last)
         if folder.suffix == ".json" and folder.is_file():
-            return load_checkpoint(folder.with_suffix(""))
+            return checkpoint.load(folder.with_suffix(""))
     near = did_you_mean(name, [*builtin_names(), *(path.parent.name for path in runs.glob("*/config.json"))])
     raise InputError(f"{name!r} is neither a baseline nor shipped ({', '.join([*BASELINES, *shipped_names()])}), nor "
                      f"a run or search in {runs}, nor the folder of one, nor the file of a policy.{near}")  # fmt: skip

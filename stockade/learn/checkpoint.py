@@ -112,9 +112,9 @@ class CheckpointFolder:
                 warnings.warn(f"{error}; taking the checkpoint before it", stacklevel=2)
         raise CheckpointError(f"there is no usable checkpoint in {self.folder}")
 
-    def load_best(self) -> Checkpoint:
-        """The best, or the last if there is no best."""
-        if _json_of(self.folder / "best").exists():
+    def load_best(self, last: bool = False) -> Checkpoint:
+        """The best, or the last if there is no best or `last` asks for it."""
+        if not last and _json_of(self.folder / "best").exists():
             try:
                 return load(self.folder / "best")
             except CheckpointError as error:

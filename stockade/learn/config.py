@@ -87,7 +87,8 @@ class TrainConfig:
     obs: Literal["bits", "memory"] = "memory"  # The agent sees 52 bits, or these and what it knows from its history.
     horizons: str = ""  # Episodes of several lengths instead, with their shares of the environments: 30,50,100:2.
     tell_rules: bool = True  # With both rule sets, one more observation bit says which of them applies.
-    reward: RewardWeights = CHALLENGE_REWARD  # Weights of the parts of the reward to learn from; evaluations have none.
+    # Weights of the parts of the reward that the agent learns from; evaluations always use the challenge's reward.
+    reward: RewardWeights = CHALLENGE_REWARD
     action_mask: bool = False  # Leave out the 63 decoy actions that can never succeed.
     backend: Literal["native", "serial", "pipes", "shared_memory", "async"] = "native"  # How the environments are run.
     checkpoint_episodes: int = 5_000  # Episodes from one checkpoint to the next.

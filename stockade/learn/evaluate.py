@@ -4,7 +4,7 @@ policy -> nine cells: B_line, Meander, Sleep x 30, 50, 100 steps, 1000 episodes 
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -29,6 +29,7 @@ REDS = ("bline", "meander", "sleep")
 HORIZONS = (30, 50, 100)
 #: Cells of the protocol, in the order of tables and seeds.
 CELLS = tuple((red, horizon) for red in REDS for horizon in HORIZONS)
+_SCRIPT = sorted(CELLS, key=lambda cell: cell[1])  #: as the challenge's script plays them
 SEEDS_PER_CELL = 1_000_000  #: seeds from one cell to the next
 #: What of a random stream is not the episode's: its state, its block of words, and the position in it.
 _STREAM = ("mt", "words", "next", "blocks")
@@ -105,18 +106,16 @@ def _play_reference(config: EvaluateConfig, player: Player, red: str, horizon: i
         return _play_in(envs, player, horizon, range(seed, seed + config.episodes), np.random.default_rng([seed, 1]))
 
 
-def _official_order(player: Player, config: EvaluateConfig) -> Callable[[str, int], np.ndarray]:
-    """(red, horizon) -> returns: the cells on one stream of random numbers from `random.seed(seed)`, if they are asked
-    for in the order of the challenge's script.
+def _official_order(player: Player, config: EvaluateConfig) -> Iterator[np.ndarray]:
+    """Returns of cell after cell in the order of the challenge's script, on one stream of random numbers.
 
     The script makes one simulator per cell, which begins an episode when it is made, another when it is wrapped, and
     another before the first that is played; and one more after the last.
     """
     stream: dict[str, np.ndarray] = {}
     generator = np.random.default_rng([config.seed, 1])
-
-    def play_next(red: str, horizon: int) -> np.ndarray:
-        with NativeVectorEnv(1, red, horizon, config.rules, "cyborg", obs=player.obs) as envs:
+    for red, horizon in _SCRIPT:
+        with NativeVectorEnv(1, red, horizon, config.rules, "cyborg", obs=player.obs, copy=False) as envs:
             ledgers = envs._batch.ledgers
             assert ledgers is not None
             envs.reset(seed=config.seed)
@@ -125,12 +124,9 @@ def _official_order(player: Player, config: EvaluateConfig) -> Callable[[str, in
                     ledgers[name] = value
                 envs.reset()
             envs.reset()
-            returns = _play_in(envs, player, horizon, [None] * config.episodes, generator)
+            yield _play_in(envs, player, horizon, [None] * config.episodes, generator)
             envs.reset()
-            stream.update((name, ledgers[name].copy()) for name in _STREAM)
-            return returns
-
-    return play_next
+            stream = {name: ledgers[name].copy() for name in _STREAM}
 
 
 # -------------------------------------------------------------------------------------------------------------- results
@@ -233,15 +229,14 @@ def evaluate(
         player = find_player(config.policy, config.runs, greedy=config.greedy, last=config.last, rules=config.rules)
     else:
         player = as_player(policy, None, config.greedy)
-    play_next, cells = _official_order(player, config), {}
-    order = [(red, horizon) for horizon in HORIZONS for red in REDS]  # the script's
-    with progress_bar(progress, total=len(order), desc=f"evaluate {player.name}", unit="cell") as bar:
-        for red, horizon in order:
+    official, cells = _official_order(player, config), {}
+    with progress_bar(progress, total=len(CELLS), desc=f"evaluate {player.name}", unit="cell") as bar:
+        for red, horizon in _SCRIPT:
             seed = config.seed + SEEDS_PER_CELL * CELLS.index((red, horizon))
             if config.simulator == "cyborg":
                 returns = _play_reference(config, player, red, horizon, seed)
             elif config.official_order:
-                returns = play_next(red, horizon)
+                returns = next(official)
             else:
                 returns = play(player, red, horizon, config.episodes, seed, config.rules, config.chance)
             cells[red, horizon] = CellResult.of(red, horizon, returns)

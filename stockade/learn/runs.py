@@ -102,8 +102,7 @@ class ExportConfig:
         to = self.to.with_suffix("") if self.to.suffix == ".json" else self.to
         check_writable(to.with_name(f"{to.name}.json"), "FILE")
         folder = find_run(self.run_name, self.runs)
-        checkpoints = CheckpointFolder(folder / "checkpoints")
-        saved = checkpoints.load_last() if self.last else checkpoints.load_best()
+        saved = CheckpointFolder(folder / "checkpoints").load_best(self.last)
         rest, settings = saved.rest, jsonlib.loads((folder / "config.json").read_text())
         trained = {"settings": settings, **{name: rest[name] for name in ("episodes", "steps", "seconds")}}
         card = {name: rest[name] for name in ("obs", "architecture")} | {"trained": trained, "score": rest["best"]}
