@@ -307,7 +307,7 @@ def test_two_episodes_are_not_overrated() -> None:
         ({"returns": np.zeros((1, 6, 1))}, "2 episodes"),
         ({"returns": np.zeros((1, 5, 10))}, r"returns: shape \(1, 5, 10\)"),
         ({"precedes": np.zeros((6, 2))}, "precedes: shape"),
-        ({"precedes": np.full((6, 3), 0.5)}, "only 0 and 1"),
+        ({"precedes": np.full((6, 3), 0.4)}, "only 0, 1"),
         ({"training_sd": np.full((1, 6), -1.0)}, "negative"),
         ({"free_returns": np.zeros((1, 9))}, "free_returns: shape"),
     ],
