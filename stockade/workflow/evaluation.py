@@ -8,12 +8,9 @@ import numpy as np
 import tyro
 
 from stockade.files import JsonFile, json_output
-from stockade.learn.agents import Agent
-from stockade.learn.evaluate import SEEDS_PER_CELL, EvaluateConfig
+from stockade.learn.agents import Agent, Player
+from stockade.learn.evaluate import CELLS, SEEDS_PER_CELL, EvaluateConfig, EvaluateResult, Section
 from stockade.learn.evaluate import evaluate as play_protocol
-from stockade.learn.leaderboard import CELLS
-from stockade.learn.players import Player
-from stockade.learn.results import EvaluateResult, Section
 from stockade.text import Table, fixed
 from stockade.vector.native import NativeVectorEnv
 from stockade.workflow.aligned import AlignedVectorEnv, Episodes
