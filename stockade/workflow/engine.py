@@ -1,13 +1,11 @@
 """Who trains the orders that the search hands out: a thread of this process, several processes, or a Ray cluster.
 
-submit(task) -> train(task, report) somewhere -> next_event(): UpdateRow, Saved ... WorkflowResult | Restarted | Failed
+submit(task) -> train(task) somewhere -> next_event(): UpdateRow, Saved ... WorkflowResult | Restarted | Failed
 
 Workers get everything with the call and send everything back: on a cluster they need the package and nothing else, no
 shared files. A training whose worker or node is lost is handed out again, a few times, from its last checkpoint. This
 module does not import Torch: what trains is given as a function.
 """
-
-from __future__ import annotations
 
 import contextlib
 import multiprocessing
@@ -39,9 +37,9 @@ MAX_RESTARTS = 2
 """Times that a training is handed out again after its worker has died."""
 _END_SECONDS, _RAY_END_SECONDS = 2.0, 10.0
 
-Trainer = Callable[..., WorkflowResult]
-"""`training.train_workflow` or a stand-in for tests, called with task, report and maybe should_stop: reports each
-update and checkpoint, and may raise at any time once `should_stop()`."""
+Trainer = Callable[..., Iterator[UpdateRow | Saved | WorkflowResult]]
+"""`training.train_workflow` or a stand-in for tests, called with a task and maybe should_stop: gives each update, each
+checkpoint and the result, which is left out once `should_stop()`."""
 
 
 class TrainingFailedError(WorkError):
@@ -151,13 +149,13 @@ def failure(number: int, text: str) -> Failed:
     return Failed(number, TrainingFailedError(f"training {number} failed:\n{text.rstrip()}"))
 
 
-def trained(number: int, get: Callable[[], tuple[Trainer, Task]], *arguments: Any) -> WorkflowResult | Failed:
-    """How a training ends, in whatever thread, process or machine it runs."""
+def events_of(number: int, get: Callable[[], tuple[Trainer, Task]], *arguments: Any) -> Iterator[Event]:
+    """All of a training, in whatever thread, process or machine it runs."""
     try:
         train, task = get()
-        return train(task, *arguments)
-    except BaseException:
-        return failure(number, traceback.format_exc())
+        yield from train(task, *arguments)
+    except (Exception, SystemExit):
+        yield failure(number, traceback.format_exc())
 
 
 # --------------------------------------------------------------------------------------------------- on this machine
@@ -179,9 +177,8 @@ class ThreadEngine(Engine):
         self._thread.start()
 
     def _run(self, task: Task) -> None:
-        end = trained(task.number, lambda: (self._train, task), self._events.put, self._stop.is_set)
-        if isinstance(end, WorkflowResult) or not self._stop.is_set():  # else it did as it was asked
-            self._events.put(end)
+        for event in events_of(task.number, lambda: (self._train, task), self._stop.is_set):
+            self._events.put(event)
 
     def _collect(self, timeout: float | None) -> bool:
         with contextlib.suppress(queue.Empty):
@@ -256,7 +253,8 @@ def _work(connection: Connection, number: int, pickled: bytes, parent: int) -> N
     die_with(parent, parent_is_lasting=True)  # of the fork server, which ends with the parent
     use_one_thread()
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        connection.send(trained(number, lambda: from_peer(pickled), connection.send))
+        for event in events_of(number, lambda: from_peer(pickled)):
+            connection.send(event)
 
 
 # ------------------------------------------------------------------------------------------------------------ on Ray
@@ -337,18 +335,9 @@ class RayEngine(Engine):
 
 
 def _work_on_ray(version: str, number: int, pickled: bytes) -> Iterator[bytes]:
-    """The Ray task, somewhere in the cluster: trains in a thread and hands the events on as they come."""
+    """The Ray task, somewhere in the cluster."""
+    events = events_of(number, lambda: from_peer(pickled))
     if version != stockade.__version__:
         text = f"this node has stockade {stockade.__version__}, the search is of {version}: install the same on all"
-        yield quickly_pickled(failure(number, text))
-        return
-    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-
-    def run() -> None:
-        events.put(trained(number, lambda: from_peer(pickled), events.put))
-
-    threading.Thread(target=run, name=f"training-{number}", daemon=True).start()
-    event: Event | None = None
-    while not isinstance(event, WorkflowResult | Failed):
-        event = events.get()
-        yield quickly_pickled(event)
+        events = iter([failure(number, text)])
+    yield from map(quickly_pickled, events)

@@ -11,11 +11,9 @@ played: what passes the threshold is the policy that is kept. An update plays wh
 otherwise), so that none is cut by a change of policy and episodes are counted exactly.
 """
 
-from __future__ import annotations
-
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -45,32 +43,24 @@ GAIN = 0.01
 """Less than this is no gain of compliance."""
 
 
-class Interrupted(Exception):
-    """The training was asked to stop before its end."""
-
-
 def train_workflow(
-    task: Task, report: Callable[[UpdateRow | Saved], None], should_stop: Callable[[], bool] = lambda: False
-) -> WorkflowResult:
-    """Train to the end; `report` each update and checkpoint, and ask `should_stop` before each update.
-
-    Raises:
-        Interrupted: `should_stop` said yes; a last checkpoint was reported.
-    """
+    task: Task, should_stop: Callable[[], bool] = lambda: False
+) -> Iterator[UpdateRow | Saved | WorkflowResult]:
+    """Train to the end: each update, a checkpoint now and then, the result. `should_stop` is asked before each update:
+    if it says yes, a last checkpoint takes the place of the result."""
     begin = time.perf_counter()
     training = RewardTraining(task) if task.config.constraint == "reward" else StrictTraining(task)
     saved = training.updates
     try:
         while training.stopped is None:
-            if should_stop():
-                if training.updates > saved:
-                    report(Saved(task.number, training.updates, training.state()))
-                raise Interrupted
-            report(training.update())
-            if training.stopped is None and training.updates - saved >= CHECKPOINT_UPDATES:
+            stop = should_stop()
+            if training.updates - saved >= (1 if stop else CHECKPOINT_UPDATES):
                 saved = training.updates
-                report(Saved(task.number, saved, training.state()))
-        return training.result(time.perf_counter() - begin)
+                yield Saved(task.number, saved, training.state())
+            if stop:
+                return
+            yield training.update()
+        yield training.result(time.perf_counter() - begin)
     finally:
         training.close()
 

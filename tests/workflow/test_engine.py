@@ -26,7 +26,7 @@ from stockade.workflow.orders import ORDERS
 from stockade.workflow.records import Saved, Task, UpdateRow, WorkflowResult
 from tests.processes import gone
 from tests.vector.leaks import no_leaks, workers
-from tests.workflow.fake import FakeTrainer, changed, reward_config
+from tests.workflow.fake import FakeTrainer, changed, result_of, reward_config
 
 __all__ = ["no_leaks"]
 
@@ -90,7 +90,7 @@ def test_processes_give_what_the_thread_gives() -> None:
             engine.close()
         answers.append(sorted(without_time(e) for e in events if isinstance(e, WorkflowResult)))
     assert answers[0] == answers[1]
-    assert without_time(FakeTrainer()(task(2), lambda row: None)) not in answers[0]  # weights do matter
+    assert without_time(result_of(task(2))) not in answers[0]  # weights do matter
 
 
 def test_a_worker_that_is_killed_is_replaced_and_its_training_continues_from_the_checkpoint(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_worker_that_is_killed_is_replaced_and_its_training_continues_from_the
     assert all("SIGKILL" in mine[i].reason for i in places)  # type: ignore[union-attr]
     assert [mine[i].update for i in places] == [2, 2]  # type: ignore[union-attr]
     assert [e.update for e in mine[places[-1] + 1 : -1] if isinstance(e, UpdateRow)] == [3, 4]
-    expected = FakeTrainer()(task(1), lambda row: None)
+    expected = result_of(task(1))
     assert isinstance(mine[-1], WorkflowResult)
     assert without_time(mine[-1]) == without_time(expected)
     assert sum(isinstance(e, WorkflowResult) for e in events) == 4

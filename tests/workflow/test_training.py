@@ -11,9 +11,8 @@ from stockade.errors import InputError
 from stockade.learn.policy import Architecture, Policy
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import CANONICAL, ORDERS
-from stockade.workflow.records import Task, UpdateRow, WorkflowResult
+from stockade.workflow.records import Saved, Task, UpdateRow, WorkflowResult
 from stockade.workflow.training import (
-    Interrupted,
     StopRule,
     make_aligned,
     measure,
@@ -29,9 +28,10 @@ SMALL = reward_config(
 
 
 def trained(config: SearchConfig, episodes: int = 60, seed: int = 5, **task) -> tuple[WorkflowResult, list[UpdateRow]]:
-    rows: list[UpdateRow] = []
     order = task.pop("order", ORDERS[7])
-    return train_workflow(Task(3, order, config, seed, episodes, **task), rows.append), rows
+    *rows, result = train_workflow(Task(3, order, config, seed, episodes, **task))
+    assert isinstance(result, WorkflowResult)
+    return result, [row for row in rows if isinstance(row, UpdateRow)]
 
 
 def same_weights(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
@@ -165,8 +165,10 @@ def test_it_learns_to_comply():
 
 
 def test_a_training_ends_when_asked():
-    with pytest.raises(Interrupted):
-        train_workflow(Task(0, ORDERS[0], SMALL, 0, 60), lambda row: None, lambda: True)
+    assert not list(train_workflow(Task(0, ORDERS[0], SMALL, 0, 60), lambda: True))
+    answers = iter([False, False, True])
+    events = list(train_workflow(Task(0, ORDERS[0], SMALL, 0, 60), lambda: next(answers)))
+    assert [(type(e), e.update) for e in events] == [(UpdateRow, 1), (UpdateRow, 2), (Saved, 2)]  # type: ignore[union-attr]
 
 
 # ---------------------------------------------------------------------------------------------------------- measuring
