@@ -5,8 +5,6 @@ red never holds is never the one to repair, so that orders which differ only in 
 `matters`, (5,) bool, says which types red can hold; it splits the 120 orders into classes (3 types: 6 classes).
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import Literal
@@ -159,8 +157,9 @@ def hosts_red_can_hold(
 
 def types_red_can_hold(red: str, rules: str = "current", horizon: int = 100, **options: int) -> np.ndarray:
     """(5,) bool, types of which red was seen to hold a host, its foothold apart; see `hosts_red_can_hold`."""
-    held = hosts_red_can_hold(red, rules, horizon, **options)
-    held[FOOTHOLD] = False
-    matters = np.zeros(N_TYPES, np.bool_)
-    matters[HOST_TYPES[held]] = True
-    return matters
+    return types_of(hosts_red_can_hold(red, rules, horizon, **options))
+
+
+def types_of(hosts: np.ndarray) -> np.ndarray:
+    """(5,) bool, types of which there is a host in (13,) bool, red's foothold apart."""
+    return np.isin(np.arange(N_TYPES), HOST_TYPES[hosts & (np.arange(len(HOSTS)) != FOOTHOLD)])

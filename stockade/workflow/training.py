@@ -24,10 +24,10 @@ from stockade.learn.checkpoint import Checkpoint
 from stockade.learn.policy import Policy
 from stockade.learn.ppo import PPO
 from stockade.vector.native import NativeVectorEnv
-from stockade.workflow.aligned import AlignedVectorEnv, Episodes, FixCounts
+from stockade.workflow.aligned import HELD, AlignedVectorEnv, Episodes, statistics
 from stockade.workflow.conditioned import ConditionedTraining, split
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.orders import UNIT_TYPES, Order
+from stockade.workflow.orders import UNIT_TYPES, Order, types_of
 from stockade.workflow.records import Saved, StopReason, Task, UpdateRow, WorkflowResult
 from stockade.workflow.strict import joined
 from stockade.workflow.together import JUDGE_SEED, VALIDATION_SEED
@@ -170,7 +170,7 @@ class RewardTraining:
         self.task, config = task, task.config
         settings = replace(config.ppo, threads=task.threads)
         lanes = split(config.n_envs, min(settings.shards, config.n_envs))
-        self._envs = [make_aligned(config, task.order, n) for n in lanes]
+        self._envs = [make_aligned(config, task.order, n, sum(lanes[:lane])) for lane, n in enumerate(lanes)]
         self._learner = PPO(self._envs, settings, task.seed, horizon_is_end=config.obs == "memory")
         if task.weights is not None:
             self._learner.policy.load_weights(task.weights)
@@ -196,30 +196,33 @@ class RewardTraining:
         learner, clock = self._learner, time.perf_counter()
         iteration = learner.collect()
         collected = time.perf_counter() - clock
-        episodes, self._counts = _taken(self._envs)
+        episodes = joined([env.take() for env in self._envs])
+        counts: np.ndarray = np.sum([env.take_counts() for env in self._envs], axis=0)
+        self._played = episodes, counts
         for env, value in zip(episodes.env, episodes.env_return, strict=True):
             self._last[env] = [*self._last[env, 1:], value]
-        self._held |= self._counts.types_held()
-        self._measured = measure(episodes, self.task.config.protocol.no_fix_compliance)
-        self.stopped = self._rule.decide(learner.episodes, *self._measured[2:4])
+        self._held |= types_of(counts[HELD] > 0)
+        measured = measure(episodes, self.task.config.protocol.no_fix_compliance)
+        self.stopped = self._rule.decide(learner.episodes, *measured[2:4])
         if self.stopped is None:
             learner.improve(iteration, min(1.0, learner.episodes / self._schedule))
         updated = time.perf_counter() - clock - collected if self.stopped is None else 0.0
-        return UpdateRow(self.task.number, self.updates, learner.episodes, *self._measured, collected, updated)
+        return UpdateRow(self.task.number, self.updates, learner.episodes, *measured, collected, updated)
 
     def result(self, seconds: float) -> WorkflowResult:
         """Of the policy that played last."""
         task, config, policy = self.task, self.task.config, self._learner.policy
         assert self.stopped is not None
-        returns, measured, counts = self._last[~np.isnan(self._last)], self._measured, self._counts
+        returns, (episodes, counts) = self._last[~np.isnan(self._last)], self._played
         if config.judged_episodes:
             episodes, counts = play_greedily(policy, config, task.order, config.judged_episodes, task.seed)
-            returns, measured = episodes.env_return, measure(episodes, config.protocol.no_fix_compliance)
-        value, (compliance, fixes, no_fix) = float(returns.mean()), measured[2:]
+            returns = episodes.env_return
+        value = float(returns.mean())
+        _, _, compliance, fixes, no_fix = measure(episodes, config.protocol.no_fix_compliance)
         return WorkflowResult(
             task.number, task.order, value, standard_error(returns), len(returns), (value,), math.nan,
             compliance, fixes, no_fix, self._rule.complies(compliance, fixes), self._learner.episodes, self.updates,
-            self.stopped, tuple(self._held.tolist()), counts.statistics(), seconds, policy.save_weights(),
+            self.stopped, tuple(self._held.tolist()), statistics(counts, len(episodes)), seconds, policy.save_weights(),
             policy.architecture.to_json(), returns[None],
         )  # fmt: skip
 
@@ -235,22 +238,11 @@ class RewardTraining:
         self._learner.close()
 
 
-def make_aligned(config: SearchConfig, order: Order, n: int) -> AlignedVectorEnv:
-    """Environments of a search, on one thread."""
+def make_aligned(config: SearchConfig, order: Order, n: int, first: int = 0) -> AlignedVectorEnv:
+    """Environments of a search, on one thread; numbered from `first`."""
     world = NativeVectorEnv(n, config.red, config.horizon, config.rules, obs=config.obs, reward=config.reward,
                             copy=False, threads=1)  # fmt: skip
-    return AlignedVectorEnv(world, order, config.protocol)
-
-
-def _taken(envs: Sequence[AlignedVectorEnv]) -> tuple[Episodes, FixCounts]:
-    """Of all lanes, environments numbered through."""
-    counts, parts, first = FixCounts(), [], 0
-    for env in envs:
-        episodes, counted = env.take()
-        parts.append(replace(episodes, env=episodes.env + first))
-        counts += counted
-        first += env.num_envs
-    return joined(parts), counts
+    return AlignedVectorEnv(world, order, config.protocol, first)
 
 
 def measure(episodes: Episodes, no_fix_compliance: float | None) -> tuple[float, float, float, float, float]:
@@ -263,14 +255,14 @@ def measure(episodes: Episodes, no_fix_compliance: float | None) -> tuple[float,
     return reward, alignment, compliance, fixes, float((episodes.judged == 0).mean())
 
 
-def play_greedily(policy: Policy, config: SearchConfig, order: Order, n: int, seed: int) -> tuple[Episodes, FixCounts]:
-    """One episode in each of n environments, always by the likeliest action."""
+def play_greedily(policy: Policy, config: SearchConfig, order: Order, n: int, seed: int) -> tuple[Episodes, np.ndarray]:
+    """One episode in each of n environments, always by the likeliest action; and the counts of these."""
     env = make_aligned(config, order, n)
     try:
         obs, _ = env.reset(seed=int(np.random.SeedSequence([seed, 1]).generate_state(1)[0]))
         for _ in range(config.horizon):
             obs = env.step(policy.act(obs, None))[0]
-        return env.take()
+        return env.take(), env.take_counts()
     finally:
         env.close()
 

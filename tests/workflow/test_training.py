@@ -9,6 +9,7 @@ import pytest
 
 from stockade.errors import InputError
 from stockade.learn.policy import Architecture, Policy
+from stockade.workflow.aligned import statistics
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import CANONICAL, ORDERS
 from stockade.workflow.records import Saved, Task, UpdateRow, WorkflowResult
@@ -147,7 +148,7 @@ def test_greedy_episodes_judge_if_asked():
     episodes, counts = play_greedily(policy, config, result.order, 40, 5)
     assert result.value == episodes.env_return.mean()
     assert result.value_error == standard_error(episodes.env_return)
-    assert result.statistics == counts.statistics()
+    assert result.statistics == statistics(counts, 40)
     assert result.compliance == measure(episodes, None)[2] or math.isnan(result.compliance)
     assert len(rows) * 10 == result.episodes  # evaluation is not training
 
@@ -174,7 +175,7 @@ def test_a_training_ends_when_asked():
 # ---------------------------------------------------------------------------------------------------------- measuring
 def test_of_no_episodes_everything_is_unknown():
     env = make_aligned(SMALL, ORDERS[0], 2)
-    assert all(math.isnan(x) for x in measure(env.take()[0], None))
+    assert all(math.isnan(x) for x in measure(env.take(), None))
     env.close()
 
 
