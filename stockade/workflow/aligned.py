@@ -33,14 +33,10 @@ _entry_point = cached("cage2/actions.py", "cage2/scenario.py", "workflow/orders.
 def judge(
     red_access: Any, actions: Any, dead: Any, places: Any, count_foothold: Any, idle_violates: Any, verdicts: Any
 ) -> None:
-    """Write the verdict, (n,) uint8, of each environment's action.
+    """Write the verdict, (n,) uint8, of each environment's action (n,), given red's access (n, 13) before the step.
 
-    Args:
-        red_access: (n, 13) uint8, before the step. actions: (n,) int64, blue's.
-        dead: (n,) bool, environments whose action is ignored, since they only begin a new episode.
-        places: (5,) int8, place of each type in the order, 0 the first.
-        count_foothold: whether User0 counts as held.
-        idle_violates: whether a fix while red holds nothing is a violation.
+    dead: (n,) bool, environments whose action is ignored, since they only begin a new episode. places: (5,) int8, of
+    each type in the order, 0 the first.
     """
     for i in range(len(actions)):
         host = FIXED_HOST[actions[i]]
@@ -94,14 +90,9 @@ class Episodes:
 
 
 class AlignedVectorEnv(OrderedVectorEnv[Episodes]):
-    """A vector environment with true states, seen and paid through an order.
+    """Environments (next_step autoreset, uint8) seen and paid through an order; numbered from `first` in `Episodes`.
 
-    Args:
-        envs: environments of CAGE 2 with next_step autoreset and uint8 observations; if its backend refreshes true
-            states by a rule, that must be "every_step".
-        order: to comply with.
-        config: what is paid.
-        first: number of its first environment in `Episodes`.
+    If their backend refreshes true states by a rule, that must be "every_step".
     """
 
     def __init__(self, envs: Any, order: Order, config: RewardProtocol, first: int = 0) -> None:

@@ -120,7 +120,7 @@ def representative(order: Sequence[int], matters: np.ndarray) -> Order:
 _REMOVES, _RESTORES = (np.flatnonzero(kind == ACTION_KIND) for kind in (REMOVE, RESTORE))
 _FIXES = np.flatnonzero(FIXED_HOST != NOT_A_FIX)
 _DECOYS = np.flatnonzero((ACTION_KIND >= FIRST_DECOY) & (ACTION_KIND < RESTORE))
-_N_BEHAVIOURS = 8
+_N_BEHAVIOURS, _STEPS = 8, 1_000_000
 
 
 def _various_actions(rng: np.random.Generator, own: np.ndarray) -> np.ndarray:
@@ -135,16 +135,14 @@ def _various_actions(rng: np.random.Generator, own: np.ndarray) -> np.ndarray:
     return np.concatenate([*always, *(np.where(rng.random(n) < 0.5, kind, SLEEP) for kind in sometimes), own])
 
 
-def hosts_red_can_hold(
-    red: str, rules: str = "current", horizon: int = 100, *, steps: int = 1_000_000, seed: int = 0
-) -> np.ndarray:
+def hosts_red_can_hold(red: str, rules: str = "current", horizon: int = 100, seed: int = 0) -> np.ndarray:
     """(13,) bool, hosts that red was seen to hold in play against various blues, its foothold included.
 
-    Found by looking, in about so many `steps`: a host that needs more luck or a cleverer blue would be missed. For
-    `mix` every attacker takes part. The same arguments give the same answer.
+    Found by looking: a host that needs more luck or a cleverer blue would be missed. The same arguments give the same
+    answer.
     """
     rng = np.random.default_rng(seed)
-    own = rng.choice(_RESTORES, min(max(10, steps // (_N_BEHAVIOURS * horizon)), 5000))
+    own = rng.choice(_RESTORES, min(max(10, _STEPS // (_N_BEHAVIOURS * horizon)), 5000))
     held = np.zeros(len(HOSTS), np.bool_)
     with NativeVectorEnv(_N_BEHAVIOURS * len(own), red, horizon, rules, copy=False, threads=1) as envs:
         envs.reset(seed=seed)
@@ -155,9 +153,9 @@ def hosts_red_can_hold(
     return held
 
 
-def types_red_can_hold(red: str, rules: str = "current", horizon: int = 100, **options: int) -> np.ndarray:
+def types_red_can_hold(red: str, rules: str = "current", horizon: int = 100, seed: int = 0) -> np.ndarray:
     """(5,) bool, types of which red was seen to hold a host, its foothold apart; see `hosts_red_can_hold`."""
-    return types_of(hosts_red_can_hold(red, rules, horizon, **options))
+    return types_of(hosts_red_can_hold(red, rules, horizon, seed))
 
 
 def types_of(hosts: np.ndarray) -> np.ndarray:

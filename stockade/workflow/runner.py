@@ -78,8 +78,7 @@ class Runner:
         `propose` gives None if nothing is to be done before the next result; `learn` is given each new result.
         """
         self._learn, waiting = learn, self.unfinished
-        found = [self.folder.load_training(p.number) for p in waiting]
-        self._states = {state.number: state for state in found if state is not None}
+        self._states = {p.number: saved for p in waiting if (saved := self.folder.load_training(p.number)) is not None}
         last = {**dict.fromkeys(self.results, math.inf), **{n: state.update for n, state in self._states.items()}}
         engine = make_engine(self.config, self._train)
         log = self.folder.path / "training_log.csv"

@@ -9,8 +9,6 @@ state.json only after its policy is safe. When trainings continue from a checkpo
 died), later rows are first taken out of training_log.csv, so that each update of each training is there once.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import io
@@ -21,7 +19,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -58,20 +56,18 @@ class State:
 
 
 class SearchFolder:
-    """The folder of a search."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
-    def create(cls, config: SearchConfig) -> SearchFolder:
+    def create(cls, config: SearchConfig) -> Self:
         """A new one, with the settings in it."""
         folder = cls(new_run_folder(config.runs, config.name, f"search-{'-'.join(config.reds)}-seed{config.seed}"))
         folder.write_config(config)
         return folder
 
     @classmethod
-    def find(cls, name: str, runs: Path) -> SearchFolder:
+    def find(cls, name: str, runs: Path) -> Self:
         """Of a search's name or path."""
         for folder in (runs / name, Path(name)):
             if (folder / "config.json").exists():

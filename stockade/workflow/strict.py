@@ -72,13 +72,10 @@ def compromised(observations: np.ndarray) -> np.ndarray:
 def allowed_actions(held: np.ndarray, actions: np.ndarray, places: np.ndarray) -> np.ndarray:
     """(n,) the actions that an order lets through: forbidden fixes are Sleep.
 
-    Args:
-        held: (n, 13), above 0 for hosts that are held. actions: (n,) int64. places: (13,) int8 of the order.
+    held: (n, 13), above 0 for hosts that are held. actions: (n,) int64. places: (13,) int8 of the order.
     """
-    n = len(actions)
-    out, counts = np.empty(n, np.int64), np.zeros((2, n), np.int64)
-    never, first = np.zeros(n, np.bool_), np.zeros(n, np.int64)
-    _refuse(held, actions, never, first, places[None], out, counts[0], counts[1])
+    out, order, fixes, refused = np.zeros((4, len(actions)), np.int64)
+    _refuse(held, actions, np.zeros(len(actions), np.bool_), order, places[None], out, fixes, refused)
     return out
 
 
@@ -156,15 +153,10 @@ class OrderedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[Ro
 
 
 class StrictVectorEnv(OrderedVectorEnv[Played]):
-    """A native vector environment in which each environment keeps to an order.
+    """A native vector environment (autoreset next_step or disabled, uint8) in which each environment keeps to an order.
 
-    Args:
-        envs: environments of CAGE 2 with next_step autoreset (or disabled) and uint8 observations.
-        places: (orders, 13) int8, see `Units.places`. contexts: (orders, c) uint8, added to the observations.
-        judge: who says what red holds.
-
-    Attributes:
-        order: (n,) int64, order of each environment's episode. next_order: of the episode after it; may be written to.
+    places: (orders, 13) int8, see `Units.places`; contexts: (orders, c) uint8, added to the observations. `order`, (n,)
+    int64, is that of each environment's episode, `next_order` that of the episode after it: it may be written to.
     """
 
     def __init__(self, envs: Any, places: np.ndarray, contexts: np.ndarray, judge: Judge) -> None:

@@ -2,9 +2,8 @@
 
 task -> RewardTraining or StrictTraining, update by update -> UpdateRow, Saved ... -> WorkflowResult
 
-A training that was interrupted continues from its last checkpoint, bit for bit. A strict training may also continue an
-earlier one of the same order: from its weights, Adam's moments and environments, with the schedules as far along as if
-all episodes had been planned from the start.
+A strict training may continue an earlier one of the same order: from its weights, Adam's moments and environments, with
+the schedules as far along as if all episodes had been planned from the start.
 
 With `--constraint reward` compliance is asked before each update, of the episodes that the present policy has just
 played: what passes the threshold is the policy that is kept. An update plays whole episodes (unless --update-steps says
@@ -77,7 +76,8 @@ class StrictTraining:
     def __init__(self, task: Task) -> None:
         self.task, config = task, task.config
         self._training = ConditionedTraining(config, UNITS[config.units], [task.order], task.seed, task.threads)
-        self.updates, self._first, self._value_before = 0, 0, math.nan
+        self.updates, self._first = 0, 0
+        self._value_before: float | None = None
         self._fixes = [0.0, 0.0]  # fixes per episode in the last update, share of episodes without one
         if task.state is None:
             return
@@ -85,7 +85,7 @@ class StrictTraining:
         self._training.restore(task.state.arrays, task.state.rest)
         if mine["number"] == task.number:
             self.updates, self._first, self._fixes = mine["updates"], mine["first"], mine["fixes"]
-            self._value_before = math.nan if mine["value_before"] is None else mine["value_before"]
+            self._value_before = mine["value_before"]
         else:  # the training that this one continues
             self._first, self._value_before = self._training.episodes, mine["value"]
             self._training.progress = self._first / (self._first + task.episodes)
@@ -118,19 +118,19 @@ class StrictTraining:
         by_attacker = returns[:, 0].mean(axis=1)
         judged = returns[:, 0].mean(axis=0) if task.config.goal == "mean" else returns[by_attacker.argmin(), 0]
         value = float(judged.mean())
+        gain = math.nan if self._value_before is None else value - self._value_before
         return WorkflowResult(
             task.number, task.order, value, standard_error(judged), returns.size, tuple(by_attacker.tolist()),
-            value - self._value_before, 1.0, self._fixes[0], self._fixes[1], True, self._episodes,
-            self.updates, self.stopped, (False,) * len(UNIT_TYPES), {"by_type": {}, "by_host": {}}, seconds,
+            gain, 1.0, self._fixes[0], self._fixes[1], True, self._episodes, self.updates, self.stopped,
+            (False,) * len(UNIT_TYPES), {"by_type": {}, "by_host": {}}, seconds,
             training.policy.save_weights(), training.policy.architecture.to_json(), returns[:, 0], self.state(value),
         )  # fmt: skip
 
     def state(self, value: float | None = None) -> Checkpoint:
         """Everything that the rest of the training depends on, or with its `value` one that continues it."""
         arrays, rest = self._training.state()
-        before = None if math.isnan(self._value_before) else self._value_before
-        mine = {"number": self.task.number, "updates": self.updates, "first": self._first, "value_before": before,
-                "value": value, "fixes": self._fixes}  # fmt: skip
+        mine = {"number": self.task.number, "updates": self.updates, "first": self._first, "fixes": self._fixes,
+                "value_before": self._value_before, "value": value}  # fmt: skip
         return Checkpoint(arrays, {**rest, "strict": mine})
 
     def close(self) -> None:
@@ -144,10 +144,8 @@ def episodes_of_update(config: SearchConfig) -> int:
 
 
 def judged_returns(config: SearchConfig, policies: Sequence[tuple[Order, dict[str, np.ndarray]]]) -> np.ndarray:
-    """(attackers, policies, episodes) of greedy episodes on the seeds of the final judgement, the same for all.
-
-    Of each policy the order that it keeps to, and its weights.
-    """
+    """(attackers, policies, episodes) of greedy episodes on the seeds of the final judgement; `policies` are orders and
+    the weights of who keeps to them."""
     units = UNITS[config.units]
 
     def play(policy: tuple[Order, dict[str, np.ndarray]]) -> np.ndarray:
@@ -279,10 +277,7 @@ class StopRule:
     updates: int = 0
 
     def decide(self, episodes: int, compliance: float, fixes: float) -> StopReason | None:
-        """After the collection of an update: stop with the policy that played it, and why; or None.
-
-        Of `episodes` so far; compliance and fixes are those of the ones that this update played.
-        """
+        """After an update has played, of `episodes` so far, some with this compliance: why to stop now, or None."""
         protocol = self.config.protocol
         largest = max(episodes - self.before, self.config.n_envs)
         self.updates, self.before = self.updates + 1, episodes
