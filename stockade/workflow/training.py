@@ -10,6 +10,7 @@ played: what passes the threshold is the policy that is kept. An update plays wh
 otherwise), so that none is cut by a change of policy and episodes are counted exactly.
 """
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -48,9 +49,9 @@ def train_workflow(
     """Train to the end: each update, a checkpoint now and then, the result. `should_stop` is asked before each update:
     if it says yes, a last checkpoint takes the place of the result."""
     begin = time.perf_counter()
-    training = RewardTraining(task) if task.config.constraint == "reward" else StrictTraining(task)
-    saved = training.updates
-    try:
+    kind = RewardTraining if task.config.constraint == "reward" else StrictTraining
+    with contextlib.closing(kind(task)) as training:
+        saved = training.updates
         while training.stopped is None:
             stop = should_stop()
             if training.updates - saved >= (1 if stop else CHECKPOINT_UPDATES):
@@ -60,8 +61,6 @@ def train_workflow(
                 return
             yield training.update()
         yield training.result(time.perf_counter() - begin)
-    finally:
-        training.close()
 
 
 def standard_error(returns: np.ndarray) -> float:
@@ -149,12 +148,9 @@ def judged_returns(config: SearchConfig, policies: Sequence[tuple[Order, dict[st
     units = UNITS[config.units]
 
     def play(policy: tuple[Order, dict[str, np.ndarray]]) -> np.ndarray:
-        training = ConditionedTraining(config, units, [policy[0]], seed=0, threads=1)
-        try:
+        with contextlib.closing(ConditionedTraining(config, units, [policy[0]], seed=0, threads=1)) as training:
             training.policy.load_weights(policy[1])
             return training.returns(config.judged_episodes, JUDGE_SEED)[:, 0]
-        finally:
-            training.close()
 
     with ThreadPoolExecutor(available_cores()) as pool:
         return np.stack(list(pool.map(play, policies)), axis=1)
@@ -255,14 +251,11 @@ def measure(episodes: Episodes, no_fix_compliance: float | None) -> tuple[float,
 
 def play_greedily(policy: Policy, config: SearchConfig, order: Order, n: int, seed: int) -> tuple[Episodes, np.ndarray]:
     """One episode in each of n environments, always by the likeliest action; and the counts of these."""
-    env = make_aligned(config, order, n)
-    try:
+    with contextlib.closing(make_aligned(config, order, n)) as env:
         obs, _ = env.reset(seed=int(np.random.SeedSequence([seed, 1]).generate_state(1)[0]))
         for _ in range(config.horizon):
             obs = env.step(policy.act(obs, None))[0]
         return env.take(), env.take_counts()
-    finally:
-        env.close()
 
 
 @dataclass
