@@ -85,4 +85,4 @@ def _play(agent: Agent, config: EvaluateConfig, red: str, horizon: int, seed: in
         obs, _ = envs.reset(seed=seed)
         for _ in range(horizon):
             obs = envs.step(agent.act(obs[:, : -len(agent.context)], generator))[0]  # it adds its context itself
-        return envs.take()[0]
+        return envs.take()
