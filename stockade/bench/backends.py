@@ -4,8 +4,6 @@ backend, number, world, mode -> why not, or an open environment -> its calls -> 
 opened by `stockade.make_vec`, so that a figure is of what a user gets. All others are optional.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import importlib.util
@@ -41,8 +39,6 @@ MODES: dict[str, Any] = {
     "every 10 steps": 10,
     "episode end": "episode_end",
 }
-_ASYNC_WARM_UP = 5
-_JOIN_SECONDS = 5.0
 #: What some names begin with: the package that is needed, and how to install it.
 _PACKAGES = {"ray": ("ray", "'stockade[ray]'"), "PufferLib": ("pufferlib", "pufferlib"),
              "Stable-Baselines3": ("stable_baselines3", "stable-baselines3")}  # fmt: skip
@@ -148,7 +144,7 @@ def no_child_left() -> Iterator[None]:
         for process in late:
             process.terminate()
         for process in late:
-            process.join(_JOIN_SECONDS)
+            process.join(5.0)
             if process.is_alive():
                 process.kill()
                 process.join()
@@ -256,18 +252,14 @@ def _calls(envs: Any, backend: str, n: int, mode: str) -> Calls:
 def open_turn(backend: str, n: int, *arguments: Any, **options: Any) -> Iterator[Turn]:
     """One turn is a step of all environments (of `async`: of a batch), with or without true states."""
     with open_envs(backend, n, *arguments, **options) as opened:
-        if backend == "async":
-            receive_and_send = opened.calls[0][1]
-            for _ in range(_ASYNC_WARM_UP):  # uses up what is ready from before
-                receive_and_send()
-            yield receive_and_send
-            return
 
         def turn() -> int:
             for _, call in opened.calls:
-                call()
-            return n
+                made = call()
+            return made if backend == "async" else n
 
+        for _ in range(5 if backend == "async" else 0):  # uses up what is ready from before
+            turn()
         yield turn
 
 
@@ -275,5 +267,4 @@ def env_case(tags: Tags, seconds: float, factory: Factory, least: int = 1, **opt
     """Steps per second of the backend, number of environments and, if it is there, mode of true states of the tags."""
     backend, mode = tags["backend"], tags.get("mode", "steps only")
     opening = partial(open_turn, backend, tags["n_envs"], factory, mode, **options)
-    foreign = backend in PEERS or backend == "ray"
-    return rate_case(tags, opening, seconds, least, why_not(backend, factory, mode), foreign)
+    return rate_case(tags, opening, seconds, least, why_not(backend, factory, mode), backend in (*PEERS, "ray"))

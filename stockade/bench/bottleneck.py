@@ -13,23 +13,20 @@ stragglers: efficiency is the CPU time inside the environments over that of all 
 waits. The bounds are simulated: steps sampled from the same distribution, handed out without any overhead.
 """
 
-from __future__ import annotations
-
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from stockade.bench.backends import EACH, LOCAL, MANY_PROCESSES, MODES, PEERS, Opened, open_envs, open_turn, why_not
-from stockade.bench.command import BenchCommand, Notes
-from stockade.bench.result import Figure, find
-from stockade.bench.runner import Case, Sample, frozen_heap, in_turns
+from stockade.bench.result import Figure, Result, find
+from stockade.bench.runner import BenchCommand, Case, Sample, frozen_heap, in_turns, option
 from stockade.bench.throughput import OF_THE_CORES
 from stockade.bench.worlds import BUILT_IN, END, HORIZON, STEP_CPU, TRUTH_CPU, WORLDS, Factory, fixed_cost, timed
 from stockade.cores import available_cores
@@ -45,31 +42,29 @@ _SAMPLES = 400
 class BottleneckBench(BenchCommand):
     """Where the time of a step goes."""
 
-    worlds: tuple[str, ...] = ("synthetic", "built-in")  # Which: built-in, synthetic (the reference's costs).
-    modes: tuple[str, ...] = ("steps only", "twice a step", "every step")  # When true states are got.
-    backends: tuple[str, ...] = BACKENDS  # Ours.
-    n_envs: int = 100  # Number of environments.
-    peers: bool = True  # Measure other libraries' vector environments with a process for each environment too.
-    seconds: float = 0.3  # Length of a round.
+    worlds: tuple[str, ...] = option(("synthetic", "built-in"), choices=WORLDS)
+    """Which: built-in, synthetic (the reference's costs)."""
+    modes: tuple[str, ...] = option(tuple(MODES)[:3], quick=tuple(MODES)[:2], choices=MODES)
+    """When true states are got."""
+    backends: tuple[str, ...] = option(BACKENDS, quick=BACKENDS[:-1], choices=BACKENDS)  # Ours.
+    n_envs: int = option(100, quick=10)  # Number of environments.
+    peers: bool = option(True, quick=False)
+    """Measure other libraries' vector environments with a process for each environment too."""
+    seconds: float = option(0.3, quick=0.05)  # Length of a round.
 
     name = "bottleneck"
-    quick_settings: ClassVar = {
-        "rounds": 1, "modes": ("steps only", "twice a step"), "backends": BACKENDS[:-1], "n_envs": 10, "peers": False,
-        "seconds": 0.05}  # fmt: skip
-    choices: ClassVar = {"worlds": WORLDS, "modes": MODES, "backends": BACKENDS}
 
     def check(self) -> None:
         super().check()
         if not os.path.exists("/proc/self/schedstat") and not hasattr(os, "eventfd"):
             raise InputError("bench bottleneck reads the CPU clocks of other processes, which only Linux offers")
 
-    def measure(self, notes: Notes) -> None:
-        """In turns: every backend of a world and mode, then again."""
+    def measure(self, result: Result) -> None:
         backends = (*self.backends, *(MANY_PROCESSES if self.peers else ()))
         in_turns([[Case({"world": world, "mode": mode, "backend": backend, "n_envs": self.n_envs},
                         partial(self._round, backend, WORLDS[world], mode), why_not(backend, WORLDS[world], mode))
                    for backend in backends] for world, mode in product(self.worlds, self.modes)],
-                 self.rounds, notes)  # fmt: skip
+                 self.rounds, result)  # fmt: skip
 
     def _round(self, backend: str, factory: Factory, mode: str) -> Iterator[Sample]:
         begin = time.perf_counter()
@@ -100,10 +95,8 @@ def _run(opened: Opened, rows: np.ndarray, barrier: bool, seconds: float) -> tup
     """
     _, calls, pids = opened
     workers = max(1, len(pids))
-    starts = [len(rows) * k // workers for k in range(workers)]
-    capacity = min(available_cores(), workers)
-    before = rows.sum(axis=0)
-    cpu = -sum(map(_cpu_seconds, pids))
+    starts, capacity = [len(rows) * k // workers for k in range(workers)], min(available_cores(), workers)
+    before, cpu = rows.sum(axis=0), -sum(map(_cpu_seconds, pids))
     wall = truth_wall = waiting = 0.0
     turns, end = 0, time.perf_counter() + seconds
     while turns < 2 or time.perf_counter() < end:
@@ -126,8 +119,7 @@ def _run(opened: Opened, rows: np.ndarray, barrier: bool, seconds: float) -> tup
 
 
 def _cpu_seconds(pid: int) -> float:
-    """CPU time that a process has used, to the nanosecond, without asking it (Linux: the clock that `man` calls
-    clock_getcpuclockid)."""
+    """CPU time that a process has used, to the nanosecond, without asking it (see `man clock_getcpuclockid`)."""
     return time.clock_gettime((~pid << 3) | 2)
 
 
@@ -183,31 +175,26 @@ def _time_native(envs: Any) -> np.ndarray:
 class StragglersBench(BenchCommand):
     """Waiting for the slowest, and not: steps of 2.2 ms on average, lognormal."""
 
-    sigmas: tuple[float, ...] = (0.0, 0.25, 0.5, 1.0, 1.5)
+    sigmas: tuple[float, ...] = option((0.0, 0.25, 0.5, 1.0, 1.5), quick=(0.0, 1.0), least=0.0)
     """Spreads: standard deviations of the logarithm of a step's time."""
-    backends: tuple[str, ...] = STRAGGLERS  # Which.
-    n_envs: int = 64  # Number of environments.
+    backends: tuple[str, ...] = option(STRAGGLERS, quick=STRAGGLERS[:2], choices=STRAGGLERS)  # Which.
+    n_envs: int = option(64, quick=16, least=4)  # Number of environments.
     step_ms: float = 2.2  # Mean time of a step, milliseconds; the default is that of the reference.
-    seconds: float = 0.8  # Length of a round.
+    seconds: float = option(0.8, quick=0.3)  # Length of a round.
 
     name = "stragglers"
-    quick_settings: ClassVar = {
-        "rounds": 1, "sigmas": (0.0, 1.0), "backends": STRAGGLERS[:2], "n_envs": 16, "seconds": 0.3}  # fmt: skip
-    choices: ClassVar = {"backends": STRAGGLERS}
-    least: ClassVar = {"n_envs": 4, "sigmas": 0.0}
 
-    def measure(self, notes: Notes) -> None:
-        """Spread by spread, the backends in turns."""
+    def measure(self, result: Result) -> None:
         groups = [[Case({"backend": backend, "sigma": sigma, "n_envs": self.n_envs},
                         partial(self._round, backend, sigma)) for backend in self.backends]
                   for sigma in self.sigmas]  # fmt: skip
-        for group in in_turns(groups, self.rounds, notes):
+        for group in in_turns(groups, self.rounds, result):
             for base in find(group, backend="shared_memory"):
-                notes.figures += [one.over(base, "shared_memory") for one in group if one is not base]
+                result.figures += [one.over(base, to="shared_memory") for one in group if one is not base]
         for sigma in self.sigmas:
             for name, bound in bounds(sigma, self.n_envs, available_cores()).items():
                 tags = {"kind": "bound", "backend": name, "sigma": sigma, "n_envs": self.n_envs}
-                notes.figures.append(Figure(tags, OF_THE_CORES, (bound,)))
+                result.figures.append(Figure(tags, OF_THE_CORES, (bound,)))
 
     def _round(self, backend: str, sigma: float) -> list[Sample]:
         name, _, batch = backend.partition(", batch n/")
@@ -215,9 +202,8 @@ class StragglersBench(BenchCommand):
         with (timed(fixed_cost(1000 * self.step_ms, sigma), self.n_envs) as (factory, rows),
               open_turn(name, self.n_envs, factory, **options) as turn):  # fmt: skip
             turn()
-            begin, busy = time.perf_counter(), rows[:, STEP_CPU].sum()
-            end, turns = begin + self.seconds, 0
-            while turns < 2 or time.perf_counter() < end:
+            begin, busy, turns = time.perf_counter(), rows[:, STEP_CPU].sum(), 0
+            while turns < 2 or time.perf_counter() < begin + self.seconds:
                 turn()
                 turns += 1
             taken = time.perf_counter() - begin
@@ -233,17 +219,11 @@ def bounds(sigma: float, n: int, cores: int) -> dict[str, float]:
     `async`: nobody waits.
     """
     costs = np.exp(sigma * np.random.default_rng(0).standard_normal((_SAMPLES, n)) - sigma**2 / 2)
-    workers = min(cores, n)
-    starts = [n * k // workers for k in range(workers)]
-    total = costs.sum(axis=1)
-
-    def efficiency(makespan: np.ndarray, used: int) -> float:
-        return float(total.sum() / (used * makespan.sum()))
-
-    slowest: Callable[[np.ndarray], np.ndarray] = partial(np.max, axis=1)
-    return {
-        "shared_memory": efficiency(slowest(np.add.reduceat(costs, starts, axis=1)), workers),
-        "a process each": efficiency(np.maximum(total / workers, slowest(costs)), workers),
-        "a core each": efficiency(slowest(costs), n),
-        "async": 1.0,
+    workers, total, slowest = min(cores, n), costs.sum(axis=1), costs.max(axis=1)
+    shares = np.add.reduceat(costs, [n * k // workers for k in range(workers)], axis=1)
+    makespans = {  # and how many cores are used
+        "shared_memory": (shares.max(axis=1), workers),
+        "a process each": (np.maximum(total / workers, slowest), workers),
+        "a core each": (slowest, n),
     }
+    return {way: float(total.sum() / (used * span.sum())) for way, (span, used) in makespans.items()} | {"async": 1.0}

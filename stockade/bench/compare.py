@@ -3,22 +3,18 @@
 two files or folders -> figures paired by bench, unit and tags -> a verdict for each pair -> table, exit code
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import tyro
 
 from stockade.bench.result import Figure, Results, read_results
 from stockade.errors import InputError
 from stockade.text import Table
-
-Verdict = Literal["slower", "bigger", "changed", "faster", "smaller", "same"]
 
 ENOUGH_ROUNDS = 5  # With fewer rounds on a side even complete separation has a probability above `UNLIKELY`
 UNLIKELY = 0.01
@@ -40,7 +36,7 @@ class Change(NamedTuple):
     bench: str
     before: Figure
     after: Figure
-    verdict: Verdict
+    verdict: str  # one of the words of `_RANKS`
 
 
 @dataclass(frozen=True)
@@ -67,7 +63,8 @@ class Compare:
         for line in warnings(before, after):
             print(f"warning: {line}")
         changes = compare(before, after, self.at_least)
-        rows = [[word, bench, old.name, old.text, new.text, new.unit, _times(old.value, new.value)]
+        rows = [[word, bench, old.name, old.text, new.text, new.unit,
+                 f"{new.value / old.value:.2f}" if old.value * new.value > 0 else "sign changed"]
                 for bench, old, new, word in changes if self.all or word != "same"]  # fmt: skip
         if rows:
             print(Table(["", "bench", "case", "before", "after", "unit", "times"], rows))
@@ -80,10 +77,6 @@ class Compare:
         return 1 if losses else 0
 
 
-def _times(old: float, new: float) -> str:
-    return f"{new / old:.2f}" if old * new > 0 else "sign changed"
-
-
 def compare(before: Results, after: Results, at_least: float = 10.0) -> list[Change]:
     """A verdict for each figure that both have, losses first, the greatest change first."""
     old, new = _by_key(before), _by_key(after)
@@ -94,13 +87,12 @@ def compare(before: Results, after: Results, at_least: float = 10.0) -> list[Cha
 def warnings(before: Results, after: Results) -> Iterator[str]:
     """Why a comparison may say nothing about the code."""
     for bench in before.keys() & after.keys():
-        old, new = before[bench], after[bench]
-        stamps = old.stamp, new.stamp
+        stamps = before[bench].stamp, after[bench].stamp
         one, other = (f"{s.get('cores')} cores of {s.get('cpu')}, {s.get('memory_gib')} GiB" for s in stamps)
         if one != other:
             yield f"bench {bench} was run on different machines ({one}; {other}): differences may be theirs"
-        names = sorted(old.settings.keys() | new.settings.keys())
-        changed = [name for name in names if old.settings.get(name) != new.settings.get(name)]
+        old, new = before[bench].settings, after[bench].settings
+        changed = [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
         if changed:
             yield f"bench {bench} was run with different settings: {', '.join(changed)}"
 
@@ -118,17 +110,15 @@ def _by_key(results: Results) -> dict[tuple[Any, ...], Figure]:
             for result in results.values() for figure in result.figures}  # fmt: skip
 
 
-def verdict(before: Figure, after: Figure, at_least: float = 10.0) -> Verdict:
+def verdict(before: Figure, after: Figure, at_least: float = 10.0) -> str:
     """What became of a figure, by the rule above."""
     if not _differs(before, after, at_least):
         return "same"
     grew, unit = after.value > before.value, before.unit.lower()
-    if unit.endswith(_MORE_IS_BETTER):
-        return "faster" if grew else "slower"
-    if unit.split(" ")[0] in _TIMES:
-        return "slower" if grew else "faster"
     if unit.split(" ")[0] in _SIZES:
         return "bigger" if grew else "smaller"
+    if unit.endswith(_MORE_IS_BETTER) or unit.split(" ")[0] in _TIMES:
+        return "faster" if grew == unit.endswith(_MORE_IS_BETTER) else "slower"
     return "changed"  # shares and ratios: whether more is better depends on what they are of
 
 
@@ -149,16 +139,12 @@ def _differs(before: Figure, after: Figure, at_least: float) -> bool:
 def _distance(a: float, b: float) -> float:
     """Relative to the smaller; figures of different signs are as far apart as can be."""
     small, large = sorted((abs(a), abs(b)))
-    if a * b <= 0:
-        return math.inf if small != large else 0.0
-    return large / small - 1
+    return large / small - 1 if a * b > 0 else math.inf if small != large else 0.0
 
 
 def mann_whitney(a: Sequence[float], b: Sequence[float]) -> float:
-    """Two-sided exact p-value: how often rounds of one and the same kind fall apart like this.
-
-    Equal values count half, which makes the p-value a little too large.
-    """
+    """Two-sided exact p-value: how often rounds of one and the same kind fall apart like this; equal values count half,
+    which makes it a little too large."""
     n, m = len(a), len(b)
     wins = sum((x > y) + 0.5 * (x == y) for x in a for y in b)
     least = math.ceil(min(wins, n * m - wins))

@@ -5,8 +5,7 @@ Memory of processes is PSS, in which a page that several share counts a part for
 process per round, because one that has freed memory takes it again without growing.
 """
 
-from __future__ import annotations
-
+import contextlib
 import ctypes
 import gc
 import json as jsonlib
@@ -19,53 +18,50 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import stockade
 from stockade.bench.backends import EACH, MANY_PROCESSES, PEERS, interrupts_later, no_child_left, open_envs, why_not
-from stockade.bench.command import BenchCommand, Notes
-from stockade.bench.result import Figure
-from stockade.bench.runner import Case, Sample, in_turns
+from stockade.bench.result import Figure, Result
+from stockade.bench.runner import BenchCommand, Case, Sample, in_turns, option
 from stockade.cage2.state import WORLD, ledger_dtype
 from stockade.errors import InputError
 from stockade.vector import SyntheticEnv
 
-_MIB = 2**20
 OURS = ("native", "serial", "pipes", "shared_memory", f"pipes{EACH}", f"shared_memory{EACH}")
+_METHODS = ("fork", "forkserver", "spawn")
 WORLD_BYTES = {"fast": WORLD.itemsize, "cyborg": WORLD.itemsize + ledger_dtype(100).itemsize}
 """The record of a world, and the ledger that the reference's chance needs besides."""
-METHODS = ("fork", "forkserver", "spawn")
 
 
 @dataclass(frozen=True)
 class MemoryBench(BenchCommand):
     """What worlds and workers weigh: built-in worlds, reset and stepped once."""
 
-    rounds: int = 2  # Rounds of each case, each in a fresh process; memory hardly varies.
-    n_envs: tuple[int, ...] = (25, 50, 100, 200, 1000)  # Numbers of environments.
-    processes: int = 200  # With more environments than this, ways that have a process for each are left out.
-    native_worlds: int = 100_000  # Worlds of the native backend, to measure what one takes.
-    peers: bool = True  # Measure other libraries too.
+    rounds: int = option(2, quick=1)  # Rounds of each case, each in a fresh process; memory hardly varies.
+    n_envs: tuple[int, ...] = option((25, 50, 100, 200, 1000), quick=(10,))  # Numbers of environments.
+    processes: int = option(200, least=0)
+    """With more environments than this, ways that have a process for each are left out."""
+    native_worlds: int = option(100_000, least=1000)  # Worlds of the native backend, to measure what one takes.
+    peers: bool = option(True, quick=False)  # Measure other libraries too.
 
     name = "memory"
-    quick_settings: ClassVar = {"rounds": 1, "n_envs": (10,), "peers": False}
-    least: ClassVar = {"processes": 0, "native_worlds": 1000}
 
     def check(self) -> None:
         super().check()
         if not Path("/proc/self/smaps_rollup").exists():
             raise InputError("bench memory reads /proc/PID/smaps_rollup, which only Linux has")
 
-    def measure(self, notes: Notes) -> None:
+    def measure(self, result: Result) -> None:
         """Case by case, then what one native world takes: its record, and what a process really grows by."""
         backends, of_world = (*OURS, *(PEERS if self.peers else ())), {"backend": "native", "part": "a world"}
         n = self.native_worlds
         world = Case({**of_world, "chance": "fast", "n_envs": n},
-                     lambda: [Sample("bytes", weigh("native", n)[1] * _MIB / n)])  # fmt: skip
+                     lambda: [Sample("bytes", weigh("native", n)[1] * 2**20 / n)])  # fmt: skip
         groups = [[self._case(backend, n) for backend in backends] for n in self.n_envs]
-        in_turns([*groups, [world]], self.rounds, notes)
-        notes.figures += [Figure({**of_world, "chance": chance, "n_envs": 1}, "bytes", (float(size),))
-                          for chance, size in WORLD_BYTES.items()]  # fmt: skip
+        in_turns([*groups, [world]], self.rounds, result)
+        result.figures += [Figure({**of_world, "chance": chance, "n_envs": 1}, "bytes", (float(size),))
+                           for chance, size in WORLD_BYTES.items()]  # fmt: skip
 
     def _case(self, backend: str, n: int) -> Case:
         many = n > self.processes and (backend.endswith(EACH) or backend in MANY_PROCESSES)
@@ -98,15 +94,14 @@ def _weigh_here(backend: str, n: int) -> tuple[list[float], float]:
         with open_envs(used, 2) as opened:
             _step(opened.envs, 2)
     gc.collect()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc; gives pages back that imports have freed
-    if trim is not None:
-        trim(0)
+    with contextlib.suppress(AttributeError):  # only glibc has it; gives pages back that imports have freed
+        ctypes.CDLL(None).malloc_trim(0)
     before = _pss_mib(os.getpid())
     with open_envs(backend, n) as opened:
         kept = _step(opened.envs, n)
         workers = [_pss_mib(pid) for pid in opened.pids]
         growth = _pss_mib(os.getpid()) - before
-        del kept
+        del kept  # until now: what a step returned counts too
     return workers, growth
 
 
@@ -116,8 +111,8 @@ def _step(envs: Any, n: int) -> Any:
 
 def _pss_mib(pid: int) -> float:
     """Proportional set size of a process."""
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return int(rollup.partition("\nPss:")[2].split()[0]) / 1024
 
 
 # ------------------------------------------------------------------------------------------------------------- startup
@@ -125,25 +120,21 @@ def _pss_mib(pid: int) -> float:
 class StartupBench(BenchCommand):
     """Seconds to start and close workers, each with a cheap environment."""
 
-    methods: tuple[str, ...] = METHODS  # Start methods of `multiprocessing`.
-    workers: tuple[int, ...] = (2, 20, 200)  # Numbers of worker processes; each has one environment.
-    spawn_up_to: int = 20  # With more workers than this, `spawn` is left out: every worker imports all anew.
+    methods: tuple[str, ...] = option(_METHODS, choices=_METHODS)  # Start methods of `multiprocessing`.
+    workers: tuple[int, ...] = option((2, 20, 200), quick=(2,))  # Numbers of worker processes, an environment each.
+    spawn_up_to: int = option(20, quick=2, least=0)
+    """With more workers than this, `spawn` is left out: every worker imports all anew."""
     peers: bool = True  # Measure other libraries too.
 
     name = "startup"
-    quick_settings: ClassVar = {"rounds": 1, "workers": (2,), "spawn_up_to": 2}
-    choices: ClassVar = {"methods": METHODS}
-    least: ClassVar = {"spawn_up_to": 0}
 
-    def measure(self, notes: Notes) -> None:
-        """Number by number, the ways in turns."""
+    def measure(self, result: Result) -> None:
         with no_child_left():
-            in_turns([list(self._group(1))], 1, Notes())  # a fork server and libraries are loaded once
-            in_turns([list(self._group(n)) for n in self.workers], self.rounds, notes)
+            in_turns([list(self._group(1))], 1, Result())  # a fork server and libraries are loaded once
+            in_turns([list(self._group(n)) for n in self.workers], self.rounds, result)
 
     def _group(self, n: int) -> Iterator[Case]:
-        methods = [method for method in METHODS if method in self.methods]
-        for method, backend in product(methods, ("pipes", "shared_memory")):
+        for method, backend in product(dict.fromkeys(self.methods), ("pipes", "shared_memory")):
             start = partial(stockade.make_vec, n, backend, env=SyntheticEnv, workers=n, start_method=method)
             many = method == "spawn" and n > self.spawn_up_to
             yield _start_case(backend, method, n, start, f"more than --spawn-up-to {self.spawn_up_to}" * many)

@@ -3,8 +3,6 @@
 Random actions from a prepared array, 100-step episodes with resets.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import runpy
@@ -17,16 +15,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numba
 import numpy as np
 
 import stockade
-from stockade.bench.command import BenchCommand, Notes
 from stockade.bench.footprint import WORLD_BYTES
-from stockade.bench.result import Figure, find
-from stockade.bench.runner import Case, Sample, in_turns
+from stockade.bench.result import Figure, Result, find
+from stockade.bench.runner import BenchCommand, Case, Sample, in_turns, option
+from stockade.bench.worlds import HORIZON
 from stockade.cage2 import kernel
 from stockade.cage2.actions import N_ACTIONS
 from stockade.cage2.batch import Batch
@@ -35,7 +33,6 @@ from stockade.cage2.seeds import read_seeds
 from stockade.cage2.state import OBS_SIZE
 from stockade.errors import InputError
 
-HORIZON = 100
 _START = """
 import time; begin = time.perf_counter()
 import stockade
@@ -48,50 +45,48 @@ print(time.perf_counter() - begin)
 class KernelBench(BenchCommand):
     """The world's speed, memory and start."""
 
-    rounds: int = 7  # Rounds of each case.
+    rounds: int = option(7, quick=2)  # Rounds of each case; quick also leaves out the first start, which compiles.
     n_envs: int = 1024  # Worlds of a batch.
     model: Path | None = None
     """Compare with this slow model: a Python file with `Env(red)`, `reset(seed)`, `step(action)`, where red is the
     reference's class name. Default: the one in tests/oracle of a checkout."""
 
     name = "kernel"
-    quick_settings: ClassVar = {"rounds": 2}  # and without the first start, which compiles for a while
 
     def check(self) -> None:
         super().check()
         if self.model is not None and not self.model.is_file():
             raise InputError(f"--model {self.model}: no such Python file")
 
-    def measure(self, notes: Notes) -> None:
-        for group in in_turns([list(self._throughput(notes))], self.rounds, notes):
-            for red in ("bline", "meander"):
-                (one,), (two,) = (find(group, case=f"{red}, fast, {k}") for k in ("1 thread", "2 threads"))
-                ratios = {f"{red}, 2 threads to 1": two.over(one, 1)}
-                for slow in find(group, case=f"{red}, slow model"):
-                    ratios[f"{red}, fast to slow model"] = one.over(slow, 1)
-                notes.figures += [Figure({"case": name}, "times", ratio.rounds) for name, ratio in ratios.items()]
-        in_turns([self._environments(), list(self._snapshots())], self.rounds, notes)
+    def measure(self, result: Result) -> None:
+        (group,) = in_turns([list(self._throughput(result))], self.rounds, result)
+        for red in ("bline", "meander"):
+            (one,), (two,) = (find(group, case=f"{red}, fast, {k}") for k in ("1 thread", "2 threads"))
+            slow = find(group, case=f"{red}, slow model")
+            result.figures.append(two.over(one, case=f"{red}, 2 threads to 1"))
+            result.figures += [one.over(model, case=f"{red}, fast to slow model") for model in slow]
+        in_turns([self._environments(), list(self._snapshots())], self.rounds, result)
         for chance, size in WORLD_BYTES.items():
-            notes.figures.append(Figure({"case": f"memory of a world, {chance}"}, "bytes", (float(size),)))
-        in_turns([[self._scaling(n)] for n in (1_000, 10_000, 100_000, 1_000_000)[: 3 if self.quick else 4]], 3, notes)
-        in_turns([[_case("start with compiled code cached", "seconds", _start_seconds)]], 1 if self.quick else 3, notes)
+            result.figures.append(Figure({"case": f"memory of a world, {chance}"}, "bytes", (float(size),)))
+        in_turns([[self._scaling(10**k)] for k in range(3, 6 if self.quick else 7)], 3, result)
+        start = _case("start with compiled code cached", "seconds", _start_seconds)
+        in_turns([[start]], 1 if self.quick else 3, result)
         if not self.quick:
             with tempfile.TemporaryDirectory() as empty:
-                start = partial(_start_seconds, NUMBA_CACHE_DIR=empty)
-                in_turns([[_case("first start, compiling", "seconds", start)]], 1, notes)
+                start = _case("first start, compiling", "seconds", partial(_start_seconds, NUMBA_CACHE_DIR=empty))
+                in_turns([[start]], 1, result)
 
-    def _throughput(self, notes: Notes) -> Iterator[Case]:
+    def _throughput(self, result: Result) -> Iterator[Case]:
         steps = 100 if self.quick else 1000
         for red in ("bline", "meander"):
             for chance, threads, length in (("fast", 1, steps), ("fast", 2, steps), ("cyborg", 1, steps // 5)):
                 config = WorldConfig(red, HORIZON, chance=chance)
                 name = f"{red}, {chance}, {threads} thread{'s' * (threads > 1)}"
                 yield _case(name, "million steps/s", batch_rate(config, self.n_envs, threads, length), 1e-6)
-            model = slow_model(red, self.model)
-            if model is not None:
+            if (model := slow_model(red, self.model)) is not None:
                 yield _case(f"{red}, slow model", "million steps/s", model, 1e-6)
             else:
-                notes.skip("slow model", "it is in tests/oracle: run this in a checkout to compare with it")
+                result.skip("slow model", "it is in tests/oracle: run this in a checkout to compare with it")
 
     def _environments(self) -> list[Case]:
         """What a user's loop gets: one environment, and the vector environment with true states."""

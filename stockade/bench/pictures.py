@@ -3,8 +3,6 @@
 The same results give the same bytes with the same Matplotlib: ids are salted with a constant and there is no date.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

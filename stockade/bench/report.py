@@ -3,8 +3,6 @@
 The same results give the same bytes, so that a test can tell whether anybody typed a figure by hand.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -41,13 +39,9 @@ class Report:
         if not self.results.is_dir():
             raise InputError(f"{self.results} is no folder of results: make one with `stockade bench all`")
         results = read_results(self.results)
-        blocks = {name: partial(table, results) for name, table in TABLES.items()}
-        texts = {page: fill(page, "bench", blocks) for page in self.pages}
+        texts = {page: fill(page, "bench", {k: partial(t, results) for k, t in TABLES.items()}) for page in self.pages}
         pictures = {name: picture for name, draw in PICTURES.items() if (picture := draw(results)) is not None}
-        try:
-            self.images.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"--images {self.images}: cannot make this folder ({error.strerror})") from error
+        self.images.mkdir(parents=True, exist_ok=True)
         for name, picture in pictures.items():
             save(picture, self.images / f"{name}.svg")
             print(self.images / f"{name}.svg")
@@ -60,23 +54,19 @@ class Report:
 def fill(page: Path, prefix: str, blocks: Mapping[str, Callable[[], str]]) -> str:
     """The text of a page with every block between `<!-- PREFIX:NAME:begin -->` and `...:end -->` made anew.
 
-    InputError if the page cannot be read, a name is unknown, or a marker has no partner.
+    InputError if a name is unknown, or a marker has no partner.
     """
-    try:
-        text = page.read_text()
-    except OSError as error:
-        raise InputError(f"{page}: {error.strerror}") from error
-    begin = rf"<!-- {prefix}:([\w-]+):begin -->\n"
-    whole = re.compile(begin + rf".*?<!-- {prefix}:\1:end -->", re.DOTALL)
+    text = page.read_text()
+    begin = rf"(<!-- {prefix}:([\w-]+):begin -->\n)"
+    whole = re.compile(begin + rf".*?(<!-- {prefix}:\2:end -->)", re.DOTALL)
     if not len(whole.findall(text)) == len(re.findall(begin, text)) == len(re.findall(f"<!-- {prefix}:.*?:end", text)):
         markers = " needs its ".join(f"`<!-- {prefix}:NAME:{end} -->`" for end in ("begin", "end"))
         raise InputError(f"{page}: every {markers} below it")
 
     def block(match: re.Match[str]) -> str:
-        name = match[1]
-        if name not in blocks:
-            raise InputError(f"{page}: there is no table {name}; there are {', '.join(blocks)}")
-        return f"<!-- {prefix}:{name}:begin -->\n{blocks[name]()}\n<!-- {prefix}:{name}:end -->"
+        if match[2] not in blocks:
+            raise InputError(f"{page}: there is no table {match[2]}; there are {', '.join(blocks)}")
+        return f"{match[1]}{blocks[match[2]]()}\n{match[3]}"
 
     return whole.sub(block, text)
 
@@ -84,7 +74,7 @@ def fill(page: Path, prefix: str, blocks: Mapping[str, Callable[[], str]]) -> st
 # -------------------------------------------------------------------------------------------------------------- tables
 def _texts(found: Iterable[Figure], row: Callable[[Tags], Any], column: Callable[[Tags], Any]) -> dict[Any, Any]:
     """Medians with ranges, by row and column."""
-    cells: dict[Any, dict[Any, str]] = {}
+    cells: dict[Any, Any] = {}
     for figure in found:
         cells.setdefault(row(figure.tags), {})[column(figure.tags)] = figure.text
     return cells

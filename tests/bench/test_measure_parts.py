@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import stockade
 from stockade.bench.backends import installed, open_envs, open_turn
 from stockade.bench.bottleneck import PARTS, bounds, idle_seconds, share_out
-from stockade.bench.command import Notes
+from stockade.bench.result import Result
 from stockade.bench.runner import Case, Sample, UnavailableError, in_turns, rate, rate_case
 from stockade.bench.throughput import crossing
 from stockade.bench.worlds import (
@@ -197,9 +197,9 @@ def test_cases_take_turns_and_what_cannot_run_is_told() -> None:
     def case(name: str, foreign: bool = False, why_not: str = "") -> Case:
         return rate_case({"case": name}, partial(Way, name), 1e-4, why_not=why_not, foreign=foreign)  # type: ignore[arg-type]
 
-    notes = Notes("test")
+    notes = Result("test")
     group = [case("a"), case("absent"), case("broken", foreign=True), case("refused", why_not="too big"), case("b")]
-    (figures,) = in_turns([group], rounds=2, notes=notes)
+    (figures,) = in_turns([group], rounds=2, result=notes)
     assert [one.tags["case"] for one in figures] == ["a", "b"]
     assert figures == notes.figures
     assert all(len(one.rounds) == 2 and min(one.rounds) > 0 for one in figures)
@@ -210,7 +210,7 @@ def test_cases_take_turns_and_what_cannot_run_is_told() -> None:
         ("broken", "it failed with RuntimeError: their fault"),
     }
     with pytest.raises(RuntimeError, match="their fault"):  # ours must not be hushed up
-        list(in_turns([[case("broken")]], rounds=1, notes=notes))
+        list(in_turns([[case("broken")]], rounds=1, result=notes))
 
 
 def test_samples_of_a_round_become_figures_with_their_own_tags() -> None:
@@ -220,7 +220,7 @@ def test_samples_of_a_round_become_figures_with_their_own_tags() -> None:
         value = next(values)
         return [Sample("s", value, {"part": "start"}), Sample("s", 10 * value, {"part": "close"})]
 
-    (figures,) = in_turns([[Case({"backend": "pipes"}, both)]], rounds=2, notes=Notes())
+    (figures,) = in_turns([[Case({"backend": "pipes"}, both)]], rounds=2, result=Result())
     assert [(one.tags["part"], one.rounds) for one in figures] == [("start", (1.0, 2.0)), ("close", (10.0, 20.0))]
 
 
