@@ -26,7 +26,7 @@ import numpy as np
 
 from stockade.bench.backends import EACH, LOCAL, MANY_PROCESSES, MODES, PEERS, Opened, open_envs, open_turn, why_not
 from stockade.bench.result import Figure, Result, find
-from stockade.bench.runner import BenchCommand, Case, Sample, frozen_heap, in_turns, option
+from stockade.bench.runner import BenchCommand, Case, Sample, Words, frozen_heap, in_turns, option
 from stockade.bench.throughput import OF_THE_CORES
 from stockade.bench.worlds import BUILT_IN, END, HORIZON, STEP_CPU, TRUTH_CPU, WORLDS, Factory, fixed_cost, timed
 from stockade.cores import available_cores
@@ -42,14 +42,11 @@ _SAMPLES = 400
 class BottleneckBench(BenchCommand):
     """Where the time of a step goes."""
 
-    worlds: tuple[str, ...] = option(("synthetic", "built-in"), choices=WORLDS)
-    """Which: built-in, synthetic (the reference's costs)."""
-    modes: tuple[str, ...] = option(tuple(MODES)[:3], quick=tuple(MODES)[:2], choices=MODES)
-    """When true states are got."""
-    backends: tuple[str, ...] = option(BACKENDS, quick=BACKENDS[:-1], choices=BACKENDS)  # Ours.
+    worlds: Words = option(tuple(WORLDS), choices=WORLDS)  # Which: synthetic (the reference's costs), built-in.
+    modes: Words = option(tuple(MODES)[:3], quick=tuple(MODES)[:2], choices=MODES)  # When true states are got.
+    backends: Words = option(BACKENDS, quick=BACKENDS[:-1], choices=BACKENDS)  # Ours.
     n_envs: int = option(100, quick=10)  # Number of environments.
-    peers: bool = option(True, quick=False)
-    """Measure other libraries' vector environments with a process for each environment too."""
+    peers: bool = option(True, quick=False)  # Measure other libraries that have a process for each environment too.
     seconds: float = option(0.3, quick=0.05)  # Length of a round.
 
     name = "bottleneck"
@@ -62,7 +59,8 @@ class BottleneckBench(BenchCommand):
     def measure(self, result: Result) -> None:
         backends = (*self.backends, *(MANY_PROCESSES if self.peers else ()))
         in_turns([[Case({"world": world, "mode": mode, "backend": backend, "n_envs": self.n_envs},
-                        partial(self._round, backend, WORLDS[world], mode), why_not(backend, WORLDS[world], mode))
+                        partial(self._round, backend, WORLDS[world], mode), why_not(backend, WORLDS[world], mode),
+                        foreign=backend in PEERS)
                    for backend in backends] for world, mode in product(self.worlds, self.modes)],
                  self.rounds, result)  # fmt: skip
 
@@ -177,7 +175,7 @@ class StragglersBench(BenchCommand):
 
     sigmas: tuple[float, ...] = option((0.0, 0.25, 0.5, 1.0, 1.5), quick=(0.0, 1.0), least=0.0)
     """Spreads: standard deviations of the logarithm of a step's time."""
-    backends: tuple[str, ...] = option(STRAGGLERS, quick=STRAGGLERS[:2], choices=STRAGGLERS)  # Which.
+    backends: Words = option(STRAGGLERS, quick=STRAGGLERS[:2], choices=STRAGGLERS)  # Which.
     n_envs: int = option(64, quick=16, least=4)  # Number of environments.
     step_ms: float = 2.2  # Mean time of a step, milliseconds; the default is that of the reference.
     seconds: float = option(0.8, quick=0.3)  # Length of a round.

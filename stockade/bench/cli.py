@@ -21,10 +21,8 @@ from typing import Annotated
 import tyro
 
 from stockade.bench.bottleneck import BottleneckBench, StragglersBench
-from stockade.bench.compare import Compare
-from stockade.bench.footprint import MemoryBench, StartupBench
-from stockade.bench.kernel import KernelBench
-from stockade.bench.report import Report
+from stockade.bench.footprint import KernelBench, MemoryBench, StartupBench
+from stockade.bench.report import Compare, Report
 from stockade.bench.result import QUICK_RESULTS, RESULTS
 from stockade.bench.search import SearchParallelBench, SearchQualityBench
 from stockade.bench.throughput import ScalingBench, ThroughputBench, TrueStateBench, VectorBench

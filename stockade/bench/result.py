@@ -108,6 +108,28 @@ class Result:
         if Skipped(what, why) not in self.skipped:
             self.skipped.append(Skipped(what, why))
 
+    def content(self) -> dict[str, Any]:
+        """For JSON; figures that are no numbers are refused."""
+        wrong = [figure.name for figure in self.figures if not all(map(math.isfinite, figure.rounds))]
+        if wrong:
+            raise ValueError(f"figures must be finite numbers, but not all are: {', '.join(wrong)}")
+        return asdict(self)
+
+    def write(self, path: Path) -> None:
+        """As JSON: after a crash there is the old file or the new one."""
+        write_durably(path.absolute(), as_json(self.content()).encode() + b"\n")
+
+    def print(self) -> None:
+        """Machine, figures, and what was left out."""
+        stamp = self.stamp
+        versions = ", ".join(f"{name} {version}" for name, version in stamp["packages"].items())
+        print(f"{stamp['cores']} cores of {stamp['cpu']}, Python {stamp['python']}, {versions}; load {stamp['load']}")
+        if self.figures:
+            print(flat_table(self.figures))
+        for why in dict.fromkeys(skip.why for skip in self.skipped):
+            print(f"left out: {'; '.join(skip.what for skip in self.skipped if skip.why == why)}: {why}")
+        print(f"{len(self.figures)} figures in {self.seconds:.0f} s", flush=True)
+
 
 Results = dict[str, Result]  # By name of the bench
 
@@ -118,21 +140,8 @@ def figures(results: Results, bench: str, unit: str | None = None, **tags: Any) 
 
 
 # --------------------------------------------------------------------------------------------------------------- files
-def content_of(result: Result) -> dict[str, Any]:
-    """For JSON; figures that are no numbers are refused."""
-    wrong = [figure.name for figure in result.figures if not all(map(math.isfinite, figure.rounds))]
-    if wrong:
-        raise ValueError(f"figures must be finite numbers, but not all are: {', '.join(wrong)}")
-    return asdict(result)
-
-
-def write_result(path: Path, result: Result) -> None:
-    """Write it as JSON: after a crash there is the old file or the new one."""
-    write_durably(path.absolute(), as_json(content_of(result)).encode() + b"\n")
-
-
 def read_result(path: Path) -> Result:
-    """Read a file of `write_result`, also one of version 0.1.0; InputError if it is missing or something else."""
+    """Read a file of `Result.write`, also one of version 0.1.0; InputError if it is missing or something else."""
     try:
         content = jsonlib.loads(path.read_bytes())
         figures = [_figure_of(content["bench"], entry) for entry in content["figures"]]
@@ -166,23 +175,10 @@ def read_results(path: Path) -> Results:
     return {result.bench: result for _, result in read}
 
 
-# ------------------------------------------------------------------------------------------------------------ printing
 def flat_table(figures: Sequence[Figure], first: str = "case") -> Table:
     """One row per figure."""
     rows = [[figure.name, figure.text, figure.unit] for figure in figures]
     return Table([first, "median (range)", "unit"], rows, align="lrl")
-
-
-def print_result(result: Result) -> None:
-    """Machine, figures, and what was left out."""
-    stamp = result.stamp
-    versions = ", ".join(f"{name} {version}" for name, version in stamp["packages"].items())
-    print(f"{stamp['cores']} cores of {stamp['cpu']}, Python {stamp['python']}, {versions}; load {stamp['load']}")
-    if result.figures:
-        print(flat_table(result.figures))
-    for why in dict.fromkeys(skip.why for skip in result.skipped):
-        print(f"left out: {'; '.join(skip.what for skip in result.skipped if skip.why == why)}: {why}")
-    print(f"{len(result.figures)} figures in {result.seconds:.0f} s", flush=True)
 
 
 # --------------------------------------------------------------------------------------------------------------- stamp
@@ -214,16 +210,14 @@ def _cpu_name() -> str:
 
 def _last_cache() -> str | None:
     """Size of the last cache: figures over many worlds change where these no longer fit into it."""
-    try:
+    with contextlib.suppress(OSError, ValueError):
         caches = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")
         return max(((c / "level").read_text(), (c / "size").read_text().strip()) for c in caches)[1]
-    except (OSError, ValueError):
-        return None
+    return None
 
 
 def _commit() -> str | None:
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
-    try:
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         return subprocess.run(command, capture_output=True, text=True, timeout=5).stdout.strip() or None
-    except (OSError, subprocess.TimeoutExpired):
-        return None
+    return None

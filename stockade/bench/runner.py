@@ -16,15 +16,13 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from tqdm import tqdm
 
-from stockade.bench.result import Figure, Result, Tags, content_of, machine_stamp, name_of, print_result
+from stockade.bench.result import Figure, Result, Tags, machine_stamp, name_of
 from stockade.errors import InputError, flag_of
 from stockade.files import JsonFile, json_output
 
 Turn = Callable[[], int]  # One call: some environment steps; returns how many
-
-
-class UnavailableError(Exception):
-    """A case that cannot be run here; the message says why, and what would help."""
+Words = tuple[str, ...]
+Numbers = tuple[int, ...]
 
 
 class Sample(NamedTuple):
@@ -58,8 +56,6 @@ def in_turns(groups: Sequence[Sequence[Case]], rounds: int, result: Result) -> l
                 progress.set_postfix_str(name_of(case.tags)[:40])
                 try:
                     case.samples.append(list(case.round()))
-                except UnavailableError as error:
-                    case.why_not = str(error)
                 except Exception as error:
                     if not case.foreign:
                         raise
@@ -132,8 +128,8 @@ class BenchCommand:
         """Measure, print, write."""
         with json_output(self.json) as write:
             result = self.result()
-            print_result(result)
-            write(content_of(result))
+            result.print()
+            write(result.content())
         return 0
 
     def result(self) -> Result:

@@ -33,18 +33,8 @@ import tyro
 from tqdm import tqdm
 
 from stockade.baselines import Defender
-from stockade.bench.result import (
-    QUICK_RESULTS,
-    RESULTS,
-    Figure,
-    Result,
-    find,
-    machine_stamp,
-    print_result,
-    read_result,
-    write_result,
-)  # fmt: skip
-from stockade.bench.runner import BenchCommand, Case, Sample, in_turns, option
+from stockade.bench.result import QUICK_RESULTS, RESULTS, Figure, Result, find, machine_stamp, read_result
+from stockade.bench.runner import BenchCommand, Case, Numbers, Sample, Words, in_turns, option
 from stockade.cage2.config import WorldConfig
 from stockade.cores import available_cores
 from stockade.errors import InputError
@@ -67,8 +57,7 @@ class SearchParallelBench(BenchCommand):
     """Workflows per minute on Ray, two at a time to one, a core each; without Ray's start."""
 
     parallel: int = option(2, least=2)  # Workflows at once, and cores, of the case that is compared with one.
-    workflows: int = option(6, quick=2)
-    """Trainings of a search; best a multiple of --parallel, or cores are idle at the end."""
+    workflows: int = option(6, quick=2)  # Trainings of a search; best a multiple of --parallel, or cores are idle.
     episodes: int = option(3000, quick=400)  # Of each training.
     n_envs: int = 200  # Environments of each training.
     max_steps: int = 100  # Steps of an episode.
@@ -139,21 +128,20 @@ class SearchQualityBench(BenchCommand):
 
     rounds: Annotated[int, tyro.conf.arg(aliases=["--seeds"])] = option(3, quick=1)
     """Searches of each case, with the seeds 0, 1, ..."""
-    red_agent: tuple[str, ...] = option(("bline", "meander"), quick=("bline",))  # Who attacks; one after the other.
+    red_agent: Words = option(("bline", "meander"), quick=("bline",))  # Who attacks; one after the other.
     max_steps: int = option(30, quick=6)  # Steps of an episode.
     methods: tuple[Method, ...] = get_args(Method)
     """The default (strict), and ways to choose the next order under the first version's protocol."""
-    budgets: tuple[int, ...] = option((50_000, 100_000, 200_000), quick=(800, 1600))  # Training episodes of a search.
+    budgets: Numbers = option((50_000, 100_000, 200_000), quick=(800, 1600))  # Training episodes of a search.
     max_episodes: int = option(12_000, quick=400)  # Episodes of one training under the first version's protocol.
     n_envs: int = option(200, quick=20)  # Environments of each training.
     n_eval_episodes: int = option(4_000, quick=100)  # Greedy episodes that a policy is judged by.
-    runs: Path = option(Path("runs/search-quality"), quick=QUICK_RESULTS / "searches")  # noqa: RUF009 - a field
+    runs: Path = option(Path("runs/search-quality"), quick=QUICK_RESULTS / "searches")
     """Folder of the searches; those that are finished are not repeated."""
     truth: bool = False  # Make the truth tables instead; what is in them already is not repeated.
     truth_seeds: int = option(3, quick=1)  # Trainings of every order alone.
     truth_episodes: int = option(60_000, quick=400)  # Of each training alone.
-    truth_together: int = option(400_000, quick=1200)
-    """Of the one training of all orders together, which counts as one more seed of each."""
+    truth_together: int = option(400_000, quick=1200)  # Of the one of all orders together, one more seed of each.
 
     name = "search-quality"
 
@@ -179,7 +167,7 @@ class SearchQualityBench(BenchCommand):
         sized = self.sized()
         sized.check()
         for red in sized._reds():
-            print_result(sized.make_truth(red))
+            sized.make_truth(red).print()
         return 0
 
     def truth_path(self, red: str) -> Path:
@@ -202,7 +190,7 @@ class SearchQualityBench(BenchCommand):
             new = [Figure({"order": label, **tags}, "return", (value,)) for label, value in values.items()]
             result.figures += new
             result.seconds = known.seconds + time.perf_counter() - begin
-            write_result(path, result)
+            result.write(path)
             print("\n".join(f"{red}: {figure.name}: {fixed(figure.value)}" for figure in new), flush=True)
         return result
 

@@ -10,7 +10,6 @@ import contextlib
 import math
 import multiprocessing
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -21,13 +20,13 @@ import numpy as np
 import stockade
 from stockade.bench.backends import EACH, LOCAL, MANY_PROCESSES, MODES, OTHERS, PEERS, env_case, interrupts_later
 from stockade.bench.result import Figure, Result, Tags, find
-from stockade.bench.runner import BenchCommand, Case, Turn, in_turns, option, rate_case
+from stockade.bench.runner import BenchCommand, Case, Numbers, Turn, Words, in_turns, option, rate_case
 from stockade.bench.worlds import BUILT_IN, REFERENCE_STEP, WORLDS, Factory, FreeEnv, fixed_cost, make_cyborg
 from stockade.cores import available_cores
 from stockade.errors import InputError
 from stockade.vector import BACKENDS
 
-_WORLDS: dict[str, Factory] = {**WORLDS, "CybORG": make_cyborg}
+_WORLDS: dict[str, Factory] = {"built-in": BUILT_IN, **WORLDS, "CybORG": make_cyborg}
 _CYBORG_LIMIT = 20  # Environments of the reference: it takes a while to build them
 _HERE = ("native", *LOCAL)
 _PARTS = ("native", "n_envs", "workers", "takeover")
@@ -52,11 +51,11 @@ def _tags(world: str, mode: str, backend: str, n: int) -> Tags:
 class ThroughputBench(BenchCommand):
     """Steps per second of every backend and of other libraries."""
 
-    worlds: tuple[str, ...] = option((*_WORLDS, *OTHERS), choices=(*_WORLDS, *OTHERS))
+    worlds: Words = option((*_WORLDS, *OTHERS), choices=(*_WORLDS, *OTHERS))
     """Which: built-in, synthetic (the reference's costs); if installed CybORG, MiniCAGE, and CartPole of EnvPool."""
-    modes: tuple[str, ...] = option(tuple(MODES)[:3], choices=MODES)  # When true states are got.
-    backends: tuple[str, ...] = option(BACKENDS, choices=BACKENDS)  # Ours.
-    n_envs: tuple[int, ...] = option((20, 50, 100, 200), quick=(10,))  # Numbers of environments.
+    modes: Words = option(tuple(MODES)[:3], choices=MODES)  # When true states are got.
+    backends: Words = option(BACKENDS, choices=BACKENDS)  # Ours.
+    n_envs: Numbers = option((20, 50, 100, 200), quick=(10,))  # Numbers of environments.
     native_n_envs: tuple[int, ...] = (1000,)  # And of the native backend besides.
     peers: bool = True  # Measure other libraries too, at the smallest and the largest number of environments.
     seconds: float = option(0.25, quick=0.03)  # Length of a round.
@@ -88,10 +87,8 @@ class ThroughputBench(BenchCommand):
         ours, ends = [backend for backend in self.backends if backend != "ray"], self._ends()
         for world in self.worlds:
             if world in OTHERS:
-                name, opening = OTHERS[world]
                 for n in (*ends, *(self.native_n_envs if world == "MiniCAGE" else ())):
-                    tags = _tags(world, "steps only", name, n)
-                    yield [rate_case(tags, partial(opening, n), self.seconds, foreign=True)]
+                    yield [env_case(_tags(world, "steps only", OTHERS[world], n), self.seconds)]
             elif world == "CybORG":
                 n, backends = min(_CYBORG_LIMIT, *self.n_envs), [backend for backend in ours if backend != "native"]
                 for mode in (mode for mode in self.modes if mode != "every step"):
@@ -115,10 +112,9 @@ class ThroughputBench(BenchCommand):
 class TrueStateBench(BenchCommand):
     """What true states cost: steps per second with them, and what they take of those without."""
 
-    worlds: tuple[str, ...] = option(("synthetic", "built-in"), choices=WORLDS)
-    """Which: built-in, synthetic (the reference's costs)."""
-    modes: tuple[str, ...] = option(tuple(MODES), choices=MODES)  # When true states are got.
-    backends: tuple[str, ...] = option(_HERE, quick=("native", "shared_memory"), choices=_HERE)  # Ours.
+    worlds: Words = option(tuple(WORLDS), choices=WORLDS)  # Which: synthetic (the reference's costs), built-in.
+    modes: Words = option(tuple(MODES), choices=MODES)  # When true states are got.
+    backends: Words = option(_HERE, quick=("native", "shared_memory"), choices=_HERE)  # Ours.
     n_envs: int = option(100, quick=10)  # Number of environments.
     seconds: float = option(0.3, quick=0.03)  # Length of a round.
 
@@ -142,14 +138,12 @@ class TrueStateBench(BenchCommand):
 class ScalingBench(BenchCommand):
     """Steps per second over environments, workers, threads."""
 
-    parts: tuple[str, ...] = option(_PARTS, choices=_PARTS)
+    parts: Words = option(_PARTS, choices=_PARTS)
     """native (worlds and threads), n_envs, workers, takeover (which step costs make each backend beat `serial`)."""
-    native_n_envs: tuple[int, ...] = option(tuple(10**k for k in range(7)), quick=(1, 1000, 100_000))
-    """Numbers of native worlds."""
-    n_envs: tuple[int, ...] = option((1, 4, 16, 64, 200), quick=(2, 16))  # Numbers of environments.
-    workers: tuple[int, ...] = option((1, 2, 4, 16, 64), quick=(1, 4))  # Numbers of workers, for 64 environments.
-    takeover_n_envs: tuple[int, ...] = option((2, 8, 32, 128), quick=(8,))
-    """Numbers of environments of the part takeover."""
+    native_n_envs: Numbers = option(tuple(10**k for k in range(7)), quick=(1, 1000, 100_000))  # Of native worlds.
+    n_envs: Numbers = option((1, 4, 16, 64, 200), quick=(2, 16))  # Numbers of environments.
+    workers: Numbers = option((1, 2, 4, 16, 64), quick=(1, 4))  # Numbers of workers, for 64 environments.
+    takeover_n_envs: Numbers = option((2, 8, 32, 128), quick=(8,))  # Numbers of environments of the part takeover.
     step_us: tuple[float, ...] = option((10, 30, 100, 300, 1000, 2200), quick=(10, 100, 1000), least=0.1)
     """Costs of a step, microseconds, of the part takeover."""
     seconds: float = option(0.2, quick=0.03)  # Length of a round; half of it in the part takeover.
@@ -231,10 +225,9 @@ def _of_the_cores(rate: Figure, step_us: float) -> Figure:
 class VectorBench(BenchCommand):
     """Overhead and efficiency of backends, beside other libraries'."""
 
-    parts: tuple[str, ...] = option(("overhead", "efficiency"), choices=("overhead", "efficiency"))  # Which.
-    n_envs: tuple[int, ...] = option((16, 64, 200), quick=(8,))  # Numbers of environments of the part overhead.
-    efficiency_n_envs: int = option(64, quick=8, least=available_cores())
-    """Number of environments of the part efficiency."""
+    parts: Words = option(("overhead", "efficiency"), choices=("overhead", "efficiency"))  # Which.
+    n_envs: Numbers = option((16, 64, 200), quick=(8,))  # Numbers of environments of the part overhead.
+    efficiency_n_envs: int = option(64, quick=8, least=available_cores())  # Environments of the part efficiency.
     seconds: float = option(0.3, quick=0.05)  # Length of a round.
 
     name = "vector"
@@ -264,7 +257,7 @@ class VectorBench(BenchCommand):
                      for backend in (*LOCAL, *PEERS))]  # fmt: skip
 
 
-@contextmanager
+@contextlib.contextmanager
 def _ceiling(factory: Factory, n: int) -> Iterator[Turn]:
     """No vector environment at all: one process per core steps its share a few times over, and only then reports."""
     cores, times = available_cores(), 20

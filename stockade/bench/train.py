@@ -19,7 +19,7 @@ import numpy as np
 
 from stockade.bench.backends import why_not
 from stockade.bench.result import Figure, Result, find
-from stockade.bench.runner import BenchCommand, Case, Sample, in_turns, option
+from stockade.bench.runner import BenchCommand, Case, Numbers, Sample, in_turns, option
 from stockade.cage2.config import WorldConfig
 from stockade.learn.config import PPOConfig, TrainConfig
 
@@ -32,7 +32,7 @@ class TrainBench(BenchCommand):
     """PPO's speed, and where the time goes, in 100-step episodes against B_line."""
 
     iterations: int = option(8, quick=1)  # Iterations of a round; one update each.
-    n_envs: tuple[int, ...] = option((25, 100, 256), quick=(25,))  # Numbers of environments.
+    n_envs: Numbers = option((25, 100, 256), quick=(25,))  # Numbers of environments.
     obs: Literal["bits", "memory"] = "bits"  # What the agent sees.
     activation: Literal["relu", "tanh"] = "relu"  # Between layers, for both.
     sb3: bool = True  # Measure Stable-Baselines3's PPO too, if it is installed.

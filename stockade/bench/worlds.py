@@ -94,7 +94,7 @@ def make_cyborg() -> gymnasium.Env[Any, Any]:
 
 BUILT_IN: Factory = partial(stockade.make, info=False)
 """One built-in world; our backends get it from `make_vec`, as users do."""
-WORLDS: dict[str, Factory] = {"built-in": BUILT_IN, "synthetic": ReferenceCost}  # By name on the command line
+WORLDS: dict[str, Factory] = {"synthetic": ReferenceCost, "built-in": BUILT_IN}  # By name on the command line
 
 
 class TimedEnv(gymnasium.Env[Any, Any]):

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from stockade.bench.result import Figure, Result, write_result
+from stockade.bench.result import Figure, Result
 
 STAMP = {
     "cpu": "Abacus 3000",
@@ -38,7 +38,7 @@ def write(folder: Path, *results: Result) -> Path:
     """A folder with these results."""
     folder.mkdir(parents=True, exist_ok=True)
     for each in results:
-        write_result(folder / f"{each.bench}.json", each)
+        each.write(folder / f"{each.bench}.json")
     return folder
 
 

@@ -13,16 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stockade.bench.cli import BENCHES, Bench
-from stockade.bench.result import (
-    Figure,
-    Result,
-    Skipped,
-    find,
-    machine_stamp,
-    read_result,
-    read_results,
-    write_result,
-)  # fmt: skip
+from stockade.bench.result import Figure, Result, Skipped, find, machine_stamp, read_result, read_results
 from stockade.bench.runner import BenchCommand
 from stockade.bench.throughput import ThroughputBench
 from stockade.errors import InputError
@@ -71,7 +62,7 @@ def test_figures_are_found_by_their_tags() -> None:
 @given(results)
 def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory, result: Result) -> None:
     path = tmp_path_factory.mktemp("results") / "result.json"
-    write_result(path, result)
+    result.write(path)
     assert read_result(path) == result
     assert list(path.parent.iterdir()) == [path]  # nothing is left of the writing
 
@@ -83,7 +74,7 @@ def _result(**changes: object) -> Result:
 
 
 def test_the_file_has_the_documented_form(tmp_path: Path) -> None:
-    write_result(tmp_path / "a.json", _result(skipped=[Skipped("ray", "not installed")]))
+    _result(skipped=[Skipped("ray", "not installed")]).write(tmp_path / "a.json")
     content = json.loads((tmp_path / "a.json").read_text())
     assert list(content) == ["bench", "command", "stamp", "settings", "seconds", "figures", "skipped"]
     assert content["figures"] == [{"tags": {"backend": "pipes"}, "unit": "steps/s", "rounds": [1.0, 2.0, 4.0]}]
@@ -92,10 +83,10 @@ def test_the_file_has_the_documented_form(tmp_path: Path) -> None:
 
 def test_figures_that_are_no_numbers_are_never_written(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    write_result(path, _result())
+    _result().write(path)
     before = path.read_bytes()
     with pytest.raises(ValueError, match="broken"):
-        write_result(path, _result(figures=[figure([math.nan], case="broken")]))
+        _result(figures=[figure([math.nan], case="broken")]).write(path)
     assert path.read_bytes() == before
 
 

@@ -11,7 +11,7 @@ import pytest
 from stockade.bench import search
 from stockade.bench.pictures import PICTURES
 from stockade.bench.report import TABLES
-from stockade.bench.result import find, read_result, write_result
+from stockade.bench.result import find, read_result
 from stockade.bench.search import Delivered, SearchQualityBench, classes, strict_returns
 from stockade.cage2.actions import ACTION_KIND, RESTORE, SLEEP
 from stockade.cli import main
@@ -43,7 +43,7 @@ def faked(place: Path) -> Path:
                for seed in (0, 5) for order, value in TRUE.items()]  # fmt: skip
     path = QUICK.truth_path("bline")
     path.parent.mkdir()
-    write_result(path, result(path.stem, figures))
+    result(path.stem, figures).write(path)
     return place
 
 
