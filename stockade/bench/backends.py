@@ -153,10 +153,8 @@ def no_child_left() -> Iterator[None]:
 
 @contextlib.contextmanager
 def interrupts_later() -> Iterator[None]:
-    """Let Ctrl-C wait while processes are forked: in the middle of a fork it can get lost.
-
-    The children inherit that, so that it ends only the main process, which then ends them.
-    """
+    """Let Ctrl-C wait while processes are forked, in the middle of which it can get lost. The children inherit that, so
+    that it ends only the main process, which then ends them."""
     if threading.current_thread() is not threading.main_thread():  # it is never interrupted
         yield
         return

@@ -3,14 +3,11 @@
 bottleneck: the time that is shared out, summing to 100 %, is that of the cores a backend uses: wall time of the calls x
 min(workers, cores).
 - environment, true states: CPU time inside the environments' own calls (`worlds.TimedEnv`);
-- waiting for the slowest: cores without work because all their workers are done and others are not (from the moments
-  at which each worker's last environment was done);
+- waiting for the slowest: cores without work because all their workers are done and others are not;
 - messages: all other CPU time of workers and driver: encoding, copying, waking each other, bookkeeping;
-- process management: what remains: cores that nobody used although there was work, while processes are woken and
-  switched, or other programs had them.
+- process management: what remains, while processes are woken and switched, or other programs had the cores.
 
-stragglers: efficiency is the CPU time inside the environments over that of all cores: 1 would mean that no core ever
-waits. The bounds are simulated: steps sampled from the same distribution, handed out without any overhead.
+stragglers: efficiency is the CPU time inside the environments over that of all cores; 1: no core ever waits.
 """
 
 import os
@@ -35,11 +32,10 @@ from stockade.errors import InputError
 PARTS = ("environment", "true states", "messages", "waiting for the slowest", "process management")
 BACKENDS = ("native", *LOCAL, f"pipes{EACH}")
 STRAGGLERS = ("shared_memory", "async, batch n/2", "async, batch n/4", "Gymnasium AsyncVectorEnv")
-_SAMPLES = 400
 
 
 @dataclass(frozen=True)
-class BottleneckBench(BenchCommand):
+class BottleneckBench(BenchCommand, name="bottleneck"):
     """Where the time of a step goes."""
 
     worlds: Words = option(tuple(WORLDS), choices=WORLDS)  # Which: synthetic (the reference's costs), built-in.
@@ -48,8 +44,6 @@ class BottleneckBench(BenchCommand):
     n_envs: int = option(100, quick=10)  # Number of environments.
     peers: bool = option(True, quick=False)  # Measure other libraries that have a process for each environment too.
     seconds: float = option(0.3, quick=0.05)  # Length of a round.
-
-    name = "bottleneck"
 
     def check(self) -> None:
         super().check()
@@ -88,9 +82,7 @@ class BottleneckBench(BenchCommand):
 
 def _run(opened: Opened, rows: np.ndarray, barrier: bool, seconds: float) -> tuple[dict[str, float], float, float]:
     """Core seconds of each part, wall seconds of a turn, and the share of calls for true states alone in the latter.
-
-    `rows` are those of the timed environments, worker by worker; with a `barrier` every call waits for all workers.
-    """
+    `rows` are those of the timed environments, worker by worker; with a `barrier` every call waits for all workers."""
     _, calls, pids = opened
     workers = max(1, len(pids))
     starts, capacity = [len(rows) * k // workers for k in range(workers)], min(available_cores(), workers)
@@ -129,10 +121,8 @@ def idle_seconds(ends: np.ndarray, cores: int) -> float:
 
 
 def share_out(total: float, environment: float, truth: float, waiting: float, cpu: float) -> dict[str, float]:
-    """The core time of the calls by parts, which sum to it.
-
-    `cpu` is all CPU time of driver and workers; that of a worker that stays awake while it waits counts as waiting.
-    """
+    """The core time of the calls by parts, which sum to it. `cpu` is all CPU time of driver and workers; that of workers
+    that stay awake while they wait counts as waiting."""
     left = max(0.0, total - environment - truth)  # clocks of different processes differ by microseconds
     waiting = min(waiting, left)
     left -= waiting
@@ -170,7 +160,7 @@ def _time_native(envs: Any) -> np.ndarray:
 
 # ---------------------------------------------------------------------------------------------------------- stragglers
 @dataclass(frozen=True)
-class StragglersBench(BenchCommand):
+class StragglersBench(BenchCommand, name="stragglers"):
     """Waiting for the slowest, and not: steps of 2.2 ms on average, lognormal."""
 
     sigmas: tuple[float, ...] = option((0.0, 0.25, 0.5, 1.0, 1.5), quick=(0.0, 1.0), least=0.0)
@@ -179,8 +169,6 @@ class StragglersBench(BenchCommand):
     n_envs: int = option(64, quick=16, least=4)  # Number of environments.
     step_ms: float = 2.2  # Mean time of a step, milliseconds; the default is that of the reference.
     seconds: float = option(0.8, quick=0.3)  # Length of a round.
-
-    name = "stragglers"
 
     def measure(self, result: Result) -> None:
         groups = [[Case({"backend": backend, "sigma": sigma, "n_envs": self.n_envs},
@@ -209,19 +197,13 @@ class StragglersBench(BenchCommand):
 
 
 def bounds(sigma: float, n: int, cores: int) -> dict[str, float]:
-    """The best efficiency that each way of waiting allows, by simulation without any overhead.
-
-    `shared_memory`: one worker per core with its own share of the environments; a step ends with the last worker.
-    `a process each`: the cores share all environments; a step cannot end before the slowest one.
-    `a core each`: as many cores as environments, each waiting for the slowest.
-    `async`: nobody waits.
-    """
-    costs = np.exp(sigma * np.random.default_rng(0).standard_normal((_SAMPLES, n)) - sigma**2 / 2)
+    """The best efficiency that each way of waiting allows, by simulation of steps that are handed out at no cost."""
+    costs = np.exp(sigma * np.random.default_rng(0).standard_normal((400, n)) - sigma**2 / 2)
     workers, total, slowest = min(cores, n), costs.sum(axis=1), costs.max(axis=1)
     shares = np.add.reduceat(costs, [n * k // workers for k in range(workers)], axis=1)
     makespans = {  # and how many cores are used
-        "shared_memory": (shares.max(axis=1), workers),
-        "a process each": (np.maximum(total / workers, slowest), workers),
+        "shared_memory": (shares.max(axis=1), workers),  # each has its share; a step ends with the last worker
+        "a process each": (np.maximum(total / workers, slowest), workers),  # the cores share all environments
         "a core each": (slowest, n),
-    }
+    }  # async: nobody waits
     return {way: float(total.sum() / (used * span.sum())) for way, (span, used) in makespans.items()} | {"async": 1.0}

@@ -55,7 +55,7 @@ print(time.perf_counter() - begin)
 
 
 @dataclass(frozen=True)
-class KernelBench(BenchCommand):
+class KernelBench(BenchCommand, name="kernel"):
     """The world's speed, memory and start."""
 
     rounds: int = option(7, quick=2)  # Rounds of each case; quick also leaves out the first start, which compiles.
@@ -63,8 +63,6 @@ class KernelBench(BenchCommand):
     model: Path | None = None
     """Compare with this slow model: a Python file with `Env(red)`, `reset(seed)`, `step(action)`, where red is the
     reference's class name. Default: the one in tests/oracle of a checkout."""
-
-    name = "kernel"
 
     def check(self) -> None:
         super().check()
@@ -206,7 +204,7 @@ def _start_seconds(**environment: str) -> float:
 
 # -------------------------------------------------------------------------------------------------------------- memory
 @dataclass(frozen=True)
-class MemoryBench(BenchCommand):
+class MemoryBench(BenchCommand, name="memory"):
     """What worlds and workers weigh: built-in worlds, reset and stepped once."""
 
     rounds: int = option(2, quick=1)  # Rounds of each case, each in a fresh process; memory hardly varies.
@@ -214,8 +212,6 @@ class MemoryBench(BenchCommand):
     processes: int = option(200, least=0)  # With more environments, ways that have a process for each are left out.
     native_worlds: int = option(100_000, least=1000)  # Worlds of the native backend, to measure what one takes.
     peers: bool = option(True, quick=False)  # Measure other libraries too.
-
-    name = "memory"
 
     def check(self) -> None:
         super().check()
@@ -256,10 +252,8 @@ def weigh(backend: str, n: int) -> tuple[list[float], float]:
 
 
 def _weigh_here(backend: str, n: int) -> tuple[list[float], float]:
-    """In this process, after a first use: what that loads is not the environments' weight.
-
-    A world in this process comes first, so that forked workers share the compiled code, whoever forks them.
-    """
+    """In this process, after a first use, for what that loads is not the environments' weight; first a world in this
+    process, so that forked workers share the compiled code, whoever forks them."""
     for used in dict.fromkeys(("serial", backend)):
         with open_envs(used, 2) as opened:
             _step(opened.envs, 2)
@@ -287,15 +281,13 @@ def _pss_mib(pid: int) -> float:
 
 # ------------------------------------------------------------------------------------------------------------- startup
 @dataclass(frozen=True)
-class StartupBench(BenchCommand):
+class StartupBench(BenchCommand, name="startup"):
     """Seconds to start and close workers, each with a cheap environment."""
 
     methods: Words = option(_METHODS, choices=_METHODS)  # Start methods of `multiprocessing`.
     workers: Numbers = option((2, 20, 200), quick=(2,))  # Numbers of worker processes, an environment each.
     spawn_up_to: int = option(20, quick=2, least=0)  # With more workers `spawn`, which imports all anew, is left out.
     peers: bool = True  # Measure other libraries too.
-
-    name = "startup"
 
     def measure(self, result: Result) -> None:
         with no_child_left():
@@ -312,17 +304,17 @@ class StartupBench(BenchCommand):
 
 
 def _start_case(backend: str, method: str, n: int, start: Callable[[], Any], why: str) -> Case:
-    def round_() -> list[Sample]:
+    def round_() -> Iterator[Sample]:
         begin = time.perf_counter()
         with interrupts_later():
             envs = start()
         started = time.perf_counter()
         envs.close()
-        closed = time.perf_counter()
-        return [Sample("s", started - begin, {"part": "start"}), Sample("s", closed - started, {"part": "close"})]
+        yield Sample("s", started - begin, {"part": "start"})
+        yield Sample("s", time.perf_counter() - started, {"part": "close"})
 
     tags = {"backend": backend, "start_method": method, "workers": n, "n_envs": n}
-    return Case(tags, round_, why, foreign=backend in PEERS)
+    return Case(tags, round_, why, backend in PEERS)
 
 
 if __name__ == "__main__":

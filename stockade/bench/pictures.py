@@ -27,10 +27,8 @@ _LEAST_POINTS = 0.01  # What the logarithmic axes of the search's quality end at
 
 @dataclass(frozen=True)
 class Panel:
-    """Curves of medians with their ranges: one per value of the tags `series`, over the tag `x`.
-
-    With `points` each round is a point instead of part of a range.
-    """
+    """Curves of medians over the tag `x`, one per value of the tags `series`, with their ranges, or with `points` with
+    a point for each round."""
 
     title: str
     found: Sequence[Figure]

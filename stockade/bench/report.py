@@ -67,10 +67,8 @@ class Report:
 
 
 def fill(page: Path, prefix: str, blocks: Mapping[str, Callable[[], str]]) -> str:
-    """The text of a page with every block between `<!-- PREFIX:NAME:begin -->` and `...:end -->` made anew.
-
-    InputError if a name is unknown, or a marker has no partner.
-    """
+    """The text of a page with every block between `<!-- PREFIX:NAME:begin -->` and `...:end -->` made anew; InputError
+    if a name is unknown, or a marker has no partner."""
     text = page.read_text()
     begin = rf"(<!-- {prefix}:([\w-]+):begin -->\n)"
     whole = re.compile(begin + rf".*?(<!-- {prefix}:\2:end -->)", re.DOTALL)
@@ -99,29 +97,27 @@ def _word(tag: Tag) -> str:
     return f"{tag:,}" if isinstance(tag, int) else str(tag)
 
 
-def _not_measured(bench: str) -> str:
-    return f"Not measured: run `stockade bench {bench} --json {RESULTS / bench}.json`."
+def _made_of(bench: str, draw: Callable[[list[Figure]], str], unit: str | None = None, **tags: Any) -> Any:
+    """What `draw` makes of some figures of a bench, or how to measure them."""
+
+    def table(results: Results) -> str:
+        how = f"Not measured: run `stockade bench {bench} --json {RESULTS / bench}.json`."
+        return draw(found) if (found := figures(results, bench, unit, **tags)) else how
+
+    return table
 
 
 def grid(bench: str, unit: str, *rows: str, by: str = "n_envs", head: str = "{} environments", **tags: Any) -> Any:
     """A table of some figures of a bench: one row for each value of the tags `rows`, one column for each of `by`."""
 
-    def table(results: Results) -> str:
-        found = figures(results, bench, unit, **tags)
-        if not found:
-            return _not_measured(bench)
+    def draw(found: list[Figure]) -> str:
         cells = _texts(found, lambda t: ", ".join(_word(t[name]) for name in rows if name in t), lambda t: t[by])
         columns = in_order(figure.tags[by] for figure in found)
         lines = [[row, *(values.get(column, "") for column in columns)] for row, values in cells.items()]
         heads = [unit, *(head.format(_word(column)) for column in columns)]
         return Table(heads, lines, align="l" + "r" * len(columns)).markdown()
 
-    return table
-
-
-def _flat(bench: str, results: Results) -> str:
-    found = figures(results, bench)
-    return flat_table(found, "").markdown() if found else _not_measured(bench)
+    return _made_of(bench, draw, unit, **tags)
 
 
 def _runs(results: Results) -> str:
@@ -164,11 +160,9 @@ def _first_version(results: Results) -> str:
     return Table(heads, rows, align="llll").markdown()
 
 
-def _search_quality(results: Results) -> str:
+def _search_quality(found: list[Figure]) -> str:
     """The picture, and one row for each attacker, budget and method: medians over the seeds with their ranges."""
-    found = sorted(figures(results, "search-quality"), key=lambda f: (f.tags["red"], f.tags["budget"]))
-    if not found:
-        return _not_measured("search-quality")
+    found = sorted(found, key=lambda f: (f.tags["red"], f.tags["budget"]))
     cells = _texts(found, lambda t: (t["red"], t["budget"], t["method"]), lambda t: t["part"])
     columns = {"regret": "regret", "RMSE": "RMSE of its values", "reported": "orders reported", "time": "seconds"}
     rows = [[*map(_word, row), *(texts.get(part, "") for part in columns)] for row, texts in cells.items()]
@@ -199,8 +193,9 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "train-phases": grid("train", "%", "part", case="2 threads"),
     "vector-overhead": grid("vector", "steps/s", "backend", part="overhead"),
     "vector-efficiency": grid("vector", "of the cores", "backend", by="step_us", head="{} us", part="efficiency"),
-    "search-quality": _search_quality,
-    **{bench: partial(_flat, bench) for bench in ("kernel", "learn", "search")},
+    "search-quality": _made_of("search-quality", _search_quality),
+    **{bench: _made_of(bench, lambda found: flat_table(found, "").markdown())
+       for bench in ("kernel", "learn", "search")},
 }  # fmt: skip
 """By name of the block between `<!-- bench:NAME:begin -->` and `<!-- bench:NAME:end -->`."""
 

@@ -35,10 +35,8 @@ class Sample(NamedTuple):
 
 @dataclass
 class Case:
-    """Something to measure: `round` measures once; `why_not` says why it cannot be measured, empty if it can.
-
-    Faults of another library's (`foreign`) case are noted and do not stop the bench.
-    """
+    """Something to measure: `round` measures once; `why_not` says why it cannot be measured, empty if it can. Faults of
+    another library's (`foreign`) case are noted and do not stop the bench."""
 
     tags: Tags
     round: Callable[[], Iterable[Sample]]
@@ -111,14 +109,17 @@ def option(default: Any, *, quick: Any = None, choices: Collection[str] = (), le
 
 @dataclass(frozen=True)
 class BenchCommand:
-    """A bench of the command line: subclasses add options and `measure`."""
+    """A bench of the command line: subclasses, with their name, add options and `measure`."""
 
     rounds: int = option(3, quick=1)  # Rounds of each case; cases that are compared take turns.
     quick: bool = False
     """A few cases and short rounds, for a first look: options that are left at their defaults become smaller."""
     json: JsonFile = None  # Write the result to this file too; - for standard output.
 
-    name: ClassVar[str] = ""
+    name: ClassVar[str]
+
+    def __init_subclass__(cls, name: str) -> None:
+        cls.name = name
 
     def measure(self, result: Result) -> None:
         """Fill in the figures, and what had to be left out."""

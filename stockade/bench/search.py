@@ -1,8 +1,7 @@
 """`stockade bench search` and `search-quality`: how fast the search is on Ray, and how good its answer is.
 
-search: cores -> a Ray held to them -> a short search that wakes its workers -> the timed search -> the next number of
-cores. Every case trains the same workflows for the same number of episodes with the same results, which is checked. Ray
-and its workers are started, and have imported Torch, before the clock runs: a search of hours does not notice it.
+search: cores -> a Ray held to them -> a short search that wakes its workers, whose start a search of hours does not
+notice -> the timed search. Every case trains the same workflows with the same results, which is checked.
 
 search-quality --truth: every order trained alone, and all together for long -> strict returns on common seeds ->
 search-truth-*.json; otherwise: attacker x method x budget x seed -> search -> its policy on the same seeds -> regret,
@@ -33,7 +32,7 @@ import tyro
 from tqdm import tqdm
 
 from stockade.baselines import Defender
-from stockade.bench.result import QUICK_RESULTS, RESULTS, Figure, Result, find, machine_stamp, read_result
+from stockade.bench.result import QUICK_RESULTS, RESULTS, Figure, Result, Tags, find, machine_stamp, read_result
 from stockade.bench.runner import BenchCommand, Case, Numbers, Sample, Words, in_turns, option
 from stockade.cage2.config import WorldConfig
 from stockade.cores import available_cores
@@ -53,7 +52,7 @@ TRUTH_SEED = 1_000  # First of the trainings of the truth; no search that is mea
 
 
 @dataclass(frozen=True)
-class SearchParallelBench(BenchCommand):
+class SearchParallelBench(BenchCommand, name="search"):
     """Workflows per minute on Ray, two at a time to one, a core each; without Ray's start."""
 
     parallel: int = option(2, least=2)  # Workflows at once, and cores, of the case that is compared with one.
@@ -62,19 +61,14 @@ class SearchParallelBench(BenchCommand):
     n_envs: int = 200  # Environments of each training.
     max_steps: int = 100  # Steps of an episode.
 
-    name = "search"
-
     def check(self) -> None:
-        """Refuse what cannot be measured: options, too few cores, no Ray."""
         super().check()
         if self.workflows < self.parallel or self.episodes < self.n_envs:
             raise InputError(f"--workflows must be at least --parallel {self.parallel}, and --episodes at least "
                              f"--n-envs {self.n_envs}")  # fmt: skip
         load_ray()
-        if available_cores() < self.parallel:
-            raise InputError(
-                f"--parallel {self.parallel} needs as many cores; this process may use {available_cores()}"
-            )
+        if (cores := available_cores()) < self.parallel:
+            raise InputError(f"--parallel {self.parallel} needs as many cores; this process may use {cores}")
 
     def measure(self, result: Result) -> None:
         found: list[dict[int, Any]] = []
@@ -123,7 +117,7 @@ class Delivered:
 
 
 @dataclass(frozen=True)
-class SearchQualityBench(BenchCommand):
+class SearchQualityBench(BenchCommand, name="search-quality"):
     """Regret and errors of searches over their budgets: the default beside the first version's protocol."""
 
     rounds: Annotated[int, tyro.conf.arg(aliases=["--seeds"])] = option(3, quick=1)
@@ -143,8 +137,6 @@ class SearchQualityBench(BenchCommand):
     truth_episodes: int = option(60_000, quick=400)  # Of each training alone.
     truth_together: int = option(400_000, quick=1200)  # Of the one of all orders together, one more seed of each.
 
-    name = "search-quality"
-
     def check(self) -> None:
         """Refuse options that cannot be used, and without --truth an attacker whose truth is not known."""
         super().check()
@@ -156,7 +148,6 @@ class SearchQualityBench(BenchCommand):
             self.known_truth(red)
 
     def _reds(self) -> list[str]:
-        """The attackers by their short names."""
         return list(dict.fromkeys(WorldConfig(red).red for red in self.red_agent))
 
     # --------------------------------------------------------------------------------------------------------- truth
@@ -175,33 +166,27 @@ class SearchQualityBench(BenchCommand):
         return (QUICK_RESULTS if self.quick else RESULTS) / f"search-truth-{red}-{self.max_steps}.json"
 
     def make_truth(self, red: str) -> Result:
-        """Train what the table lacks; it is written after every training."""
+        """Train what the table lacks; it is written after every training. All orders have one before any has two."""
         path, begin = self.truth_path(red), time.perf_counter()
         path.parent.mkdir(parents=True, exist_ok=True)
-        known, settings = (
-            read_result(path) if path.exists() else Result(),
-            {"red_agent": red, "max_steps": self.max_steps},
-        )
+        known = read_result(path) if path.exists() else Result()
+        settings = {"red_agent": red, "max_steps": self.max_steps}
         result = Result(path.stem, self.command(), machine_stamp(), settings, known.seconds, known.figures)
-        for tags, orders in self._trainings(red):
+        every, judged = classes(red, self.max_steps)[1], self.n_eval_episodes
+        trainings = [("together", self.truth_together, TRUTH_SEED, every)]
+        trainings += [("alone", self.truth_episodes, TRUTH_SEED + k, {label: every[label]})
+                      for k, label in itertools.product(range(self.truth_seeds), every)]  # fmt: skip
+        for training, episodes, seed, orders in trainings:
+            tags: Tags = {"training": training, "episodes": episodes, "judged": judged, "seed": seed}
             if all(find(result.figures, order=label, **tags) for label in orders):
                 continue
-            values = self._values(red, orders, tags["episodes"], tags["seed"])
+            values = self._values(red, orders, episodes, seed)
             new = [Figure({"order": label, **tags}, "return", (value,)) for label, value in values.items()]
             result.figures += new
             result.seconds = known.seconds + time.perf_counter() - begin
             result.write(path)
             print("\n".join(f"{red}: {figure.name}: {fixed(figure.value)}" for figure in new), flush=True)
         return result
-
-    def _trainings(self, red: str) -> Iterator[tuple[dict[str, Any], dict[str, Order]]]:
-        """Tags and orders of each training; all orders have one before any has two."""
-        orders = classes(red, self.max_steps)[1]
-        tags = {"training": "together", "episodes": self.truth_together, "judged": self.n_eval_episodes}
-        yield {**tags, "seed": TRUTH_SEED}, orders
-        tags |= {"training": "alone", "episodes": self.truth_episodes}
-        for seed, label in itertools.product(range(TRUTH_SEED, TRUTH_SEED + self.truth_seeds), orders):
-            yield {**tags, "seed": seed}, {label: orders[label]}
 
     def known_truth(self, red: str) -> dict[str, float]:
         """Value of every class of orders, the best of its trainings; InputError if one was not trained alone yet."""
@@ -243,11 +228,9 @@ class SearchQualityBench(BenchCommand):
             regret, rmse = delivered.regret(truth), delivered.rmse(truth)
             tqdm.write(f"{red}, {method}, {budget:,} episodes, seed {seed}: {delivered.order}; regret {fixed(regret)}, "
                        f"RMSE {fixed(rmse)}, {duration(delivered.seconds)}")  # fmt: skip
-            yield [
-                Sample("points", regret, {"part": "regret"}), Sample("points", rmse, {"part": "RMSE"}),
-                Sample("s", delivered.seconds, {"part": "time"}),
-                Sample("orders", len(delivered.reported), {"part": "reported"}),
-            ]  # fmt: skip
+            found = {"regret": ("points", regret), "RMSE": ("points", rmse), "time": ("s", delivered.seconds),
+                     "reported": ("orders", len(delivered.reported))}  # fmt: skip
+            yield [Sample(unit, value, {"part": part}) for part, (unit, value) in found.items()]
 
     def config(self, red: str, method: Method, budget: int, seed: int) -> SearchConfig:
         """The settings of a search; its name depends on all of them, but for the budget of one that is extended."""
@@ -291,10 +274,8 @@ def classes(red: str, steps: int) -> tuple[np.ndarray, dict[str, Order]]:
 
 
 def strict_returns(agent: Defender, order: Ranking, red: str, horizon: int, episodes: int) -> np.ndarray:
-    """(episodes,) returns of a policy on the seeds of the truth; fixes that the order forbids are not carried out.
-
-    A policy that was trained for compliance is free to violate its order; here it is bound like the others.
-    """
+    """(episodes,) returns of a policy on the seeds of the truth; fixes that the order forbids are not carried out, also
+    of a policy that was trained for compliance and is free to violate its order."""
     from stockade.workflow.strict import allowed_actions
 
     places, returns = TYPES.places(order), np.zeros(episodes)

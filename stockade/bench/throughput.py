@@ -33,8 +33,6 @@ _PARTS = ("native", "n_envs", "workers", "takeover")
 OF_THE_CORES = "of the cores"
 _REFERENCE_US = 1e6 * REFERENCE_STEP
 _WORKERS_N = 64
-_CEILING = "processes without a vector environment"
-_EACH_UP_TO = 64
 #: Who is compared with whom.
 _PAIRS = (
     ("shared_memory", MANY_PROCESSES),
@@ -48,7 +46,7 @@ def _tags(world: str, mode: str, backend: str, n: int) -> Tags:
 
 
 @dataclass(frozen=True)
-class ThroughputBench(BenchCommand):
+class ThroughputBench(BenchCommand, name="throughput"):
     """Steps per second of every backend and of other libraries."""
 
     worlds: Words = option((*_WORLDS, *OTHERS), choices=(*_WORLDS, *OTHERS))
@@ -59,8 +57,6 @@ class ThroughputBench(BenchCommand):
     native_n_envs: tuple[int, ...] = (1000,)  # And of the native backend besides.
     peers: bool = True  # Measure other libraries too, at the smallest and the largest number of environments.
     seconds: float = option(0.25, quick=0.03)  # Length of a round.
-
-    name = "throughput"
 
     def measure(self, result: Result) -> None:
         """Ray comes last, apart from the others, which its own processes would slow down."""
@@ -109,7 +105,7 @@ class ThroughputBench(BenchCommand):
 
 
 @dataclass(frozen=True)
-class TrueStateBench(BenchCommand):
+class TrueStateBench(BenchCommand, name="true-state"):
     """What true states cost: steps per second with them, and what they take of those without."""
 
     worlds: Words = option(tuple(WORLDS), choices=WORLDS)  # Which: synthetic (the reference's costs), built-in.
@@ -117,8 +113,6 @@ class TrueStateBench(BenchCommand):
     backends: Words = option(_HERE, quick=("native", "shared_memory"), choices=_HERE)  # Ours.
     n_envs: int = option(100, quick=10)  # Number of environments.
     seconds: float = option(0.3, quick=0.03)  # Length of a round.
-
-    name = "true-state"
 
     def measure(self, result: Result) -> None:
         groups = [[self._case(world, mode, backend) for mode in self.modes]
@@ -135,7 +129,7 @@ class TrueStateBench(BenchCommand):
 
 # ------------------------------------------------------------------------------------------------------------ scaling
 @dataclass(frozen=True)
-class ScalingBench(BenchCommand):
+class ScalingBench(BenchCommand, name="scaling"):
     """Steps per second over environments, workers, threads."""
 
     parts: Words = option(_PARTS, choices=_PARTS)
@@ -147,8 +141,6 @@ class ScalingBench(BenchCommand):
     step_us: tuple[float, ...] = option((10, 30, 100, 300, 1000, 2200), quick=(10, 100, 1000), least=0.1)
     """Costs of a step, microseconds, of the part takeover."""
     seconds: float = option(0.2, quick=0.03)  # Length of a round; half of it in the part takeover.
-
-    name = "scaling"
 
     def check(self) -> None:
         super().check()
@@ -167,9 +159,7 @@ class ScalingBench(BenchCommand):
                 result.figures += [one.over(base, OF_THE_CORES, 1 / one.tags["threads"])
                                    for one in others if one.tags["threads"] != "default"]  # fmt: skip
             elif part == "workers" or base.tags["world"] == "synthetic":
-                result.figures += [
-                    _of_the_cores(one, one.tags.get("step_us", _REFERENCE_US)) for one in (base, *others)
-                ]
+                result.figures += map(_of_the_cores, (base, *others))
         result.figures += takeover
         for backend, n in dict.fromkeys((one.tags["backend"], one.tags["n_envs"]) for one in takeover):
             cost = crossing([(one.tags["step_us"], one.value) for one in find(takeover, backend=backend, n_envs=n)])
@@ -203,10 +193,8 @@ class ScalingBench(BenchCommand):
 
 
 def crossing(points: Sequence[tuple[float, float]]) -> float | None:
-    """The cost from which on the ratio stays at 1 or more, between two measured costs by the logarithms of both.
-
-    `points` are (cost, ratio). The smallest cost if the ratio is never below 1, None if it is so at the largest.
-    """
+    """The cost from which on the ratio stays at 1 or more, between two measured (cost, ratio) by their logarithms; the
+    smallest cost if the ratio is never below 1, None if it is so at the largest."""
     points = sorted(points)
     first = max((place + 1 for place, (_, ratio) in enumerate(points) if ratio < 1), default=0)
     if first in (0, len(points)):
@@ -215,14 +203,15 @@ def crossing(points: Sequence[tuple[float, float]]) -> float | None:
     return cost * (next_cost / cost) ** (-math.log(ratio) / math.log(next_ratio / ratio))
 
 
-def _of_the_cores(rate: Figure, step_us: float) -> Figure:
+def _of_the_cores(rate: Figure) -> Figure:
     """Counting steps only: what resets cost is not in it."""
+    step_us = rate.tags.get("step_us", _REFERENCE_US)
     return rate.turned_into(OF_THE_CORES, lambda steps: steps * step_us / 1e6 / available_cores())
 
 
 # ------------------------------------------------------------------------------------------------------------- vector
 @dataclass(frozen=True)
-class VectorBench(BenchCommand):
+class VectorBench(BenchCommand, name="vector"):
     """Overhead and efficiency of backends, beside other libraries'."""
 
     parts: Words = option(("overhead", "efficiency"), choices=("overhead", "efficiency"))  # Which.
@@ -230,13 +219,11 @@ class VectorBench(BenchCommand):
     efficiency_n_envs: int = option(64, quick=8, least=available_cores())  # Environments of the part efficiency.
     seconds: float = option(0.3, quick=0.05)  # Length of a round.
 
-    name = "vector"
-
     def measure(self, result: Result) -> None:
         rates = Result(self.name, skipped=result.skipped)
         for group in in_turns(list(self._groups()), self.rounds, rates):
             if group[0].tags["part"] == "efficiency":
-                result.figures += [_of_the_cores(one, one.tags["step_us"]) for one in group]
+                result.figures += map(_of_the_cores, group)
                 continue
             result.figures += group
             for ours, others in _PAIRS:
@@ -246,13 +233,14 @@ class VectorBench(BenchCommand):
     def _groups(self) -> Iterator[list[Case]]:
         """Steps of an environment that costs nothing, so that all time is overhead; steps of equal cost."""
         for n in self.n_envs if "overhead" in self.parts else ():
-            each = (f"pipes{EACH}", f"shared_memory{EACH}") if n <= _EACH_UP_TO else ()
+            each = (f"pipes{EACH}", f"shared_memory{EACH}") if n <= 64 else ()
             yield [env_case({"part": "overhead", "n_envs": n, "backend": backend}, self.seconds, FreeEnv)
                    for backend in (*LOCAL, *PEERS, *each)]  # fmt: skip
         for cost in (100, round(_REFERENCE_US)) if "efficiency" in self.parts else ():
             n, factory = self.efficiency_n_envs, fixed_cost(cost)
             tags: Tags = {"part": "efficiency", "n_envs": n, "step_us": cost}
-            yield [rate_case({**tags, "backend": _CEILING}, partial(_ceiling, factory, n), self.seconds),
+            yield [rate_case({**tags, "backend": "processes without a vector environment"},
+                             partial(_ceiling, factory, n), self.seconds),
                    *(env_case({**tags, "backend": backend}, self.seconds, factory)
                      for backend in (*LOCAL, *PEERS))]  # fmt: skip
 

@@ -28,7 +28,7 @@ LAST = 1000  # Episodes at the end of training whose mean return is compared
 
 
 @dataclass(frozen=True)
-class TrainBench(BenchCommand):
+class TrainBench(BenchCommand, name="train"):
     """PPO's speed, and where the time goes, in 100-step episodes against B_line."""
 
     iterations: int = option(8, quick=1)  # Iterations of a round; one update each.
@@ -36,8 +36,6 @@ class TrainBench(BenchCommand):
     obs: Literal["bits", "memory"] = "bits"  # What the agent sees.
     activation: Literal["relu", "tanh"] = "relu"  # Between layers, for both.
     sb3: bool = True  # Measure Stable-Baselines3's PPO too, if it is installed.
-
-    name = "train"
 
     def measure(self, result: Result) -> None:
         ppo = PPOConfig(activation=self.activation)
@@ -92,7 +90,7 @@ class TrainBench(BenchCommand):
 
 
 @dataclass(frozen=True)
-class LearnBench(BenchCommand):
+class LearnBench(BenchCommand, name="learn"):
     """PPO's returns beside another library's: means of the last 1000 episodes of trainings, of 100 steps each."""
 
     rounds: int = option(3, quick=1)  # Trainings of each, with different seeds.
@@ -100,8 +98,6 @@ class LearnBench(BenchCommand):
     red_agent: str = "bline"  # Who attacks.
     obs: Literal["bits", "memory"] = "bits"  # What the agent sees.
     n_envs: int = option(256, quick=32)  # Environments.
-
-    name = "learn"
 
     def check(self) -> None:
         super().check()
