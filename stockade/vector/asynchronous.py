@@ -4,8 +4,6 @@ IDLE -> async_reset or send -> SENT -> its reply -> READY -> recv -> IDLE. How c
 backend.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 from typing import Any

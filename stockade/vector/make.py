@@ -1,7 +1,5 @@
 """The way in: backend's name, factory, number of environments, options -> a vector environment."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal, TypedDict, Unpack, get_args, overload

@@ -1,7 +1,5 @@
 """Which backend is fastest here: factory -> a few (backend, workers, batch_size) measured -> a table."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -1,8 +1,6 @@
 """What backends with workers share, seen from the parent: how environments are divided, which worker is replaced, how
 the environments of a lost one continue."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from typing import Any

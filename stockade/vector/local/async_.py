@@ -6,8 +6,6 @@ work takes no other's, which is why `batch_size` should leave every worker somet
 two or more workers none runs dry while the parent chooses actions.
 """
 
-from __future__ import annotations
-
 import selectors
 import time
 from typing import Any

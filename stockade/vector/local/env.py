@@ -8,8 +8,6 @@ Replies are awaited from the last worker to the first: when the last one has ans
 that the parent is woken about once per step however many workers there are.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """What the machine offers and the manners of a worker process: cores, memory, threads, and dying with the parent."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -4,8 +4,6 @@ of a vector environment: start together, share memory, notice deaths, replace, c
 Also how all our processes are started (`ready_to_start`) and how their end is described (`describe_exit`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os

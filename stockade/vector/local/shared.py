@@ -9,13 +9,12 @@ new is known from the eventfd alone, whose kernel lock also orders the memory. A
 socket does, and there is no name to leave behind, as there is with a POSIX semaphore.
 """
 
-from __future__ import annotations
-
 import contextlib
 import mmap
 import os
 import select
 import time
+from typing import Self
 
 from stockade.errors import SharedMemoryError, UnsupportedFeatureError
 from stockade.vector.local.machine import available_memory
@@ -102,7 +101,7 @@ class SharedBlock:
         self.view = memoryview(self._map)
 
     @classmethod
-    def allocate(cls, size: int) -> SharedBlock:
+    def allocate(cls, size: int) -> Self:
         """A new block, its pages reserved, so that the want of memory shows now and not as a SIGBUS later."""
         size = -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
         free = available_memory()

@@ -4,8 +4,6 @@ Two ways to serve, one `SliceHost`: commands and arrays as messages (`pipes`), o
 memory, with messages only for what is rare or has no fixed size (`shared_memory`, `async`).
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -4,8 +4,6 @@ Ray is one thing for the whole process. If the user has started it, it is left a
 last vector environment that uses it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -4,8 +4,6 @@ send(actions, env_id) -> one call to each actor concerned -> its environments, o
 Calls in flight are kept with what was asked, so that a new actor is given again what a lost one owed.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
