@@ -102,8 +102,7 @@ def _serve_rings(channel: Channel, host: SliceHost, placement: Placement) -> Non
             kind, arguments = from_peer(channel.receive())
             if kind == "close":
                 return
-            one = arguments[0][0] if kind == "reset_some" else code  # the parent waits for this environment
-            replies.add(sequence, one, host.handle(kind, arguments))
+            replies.add(sequence, code, host.handle(kind, arguments))
 
 
 class _Replies:
