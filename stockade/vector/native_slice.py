@@ -110,8 +110,7 @@ class NativeSlice:
         stepped = self._mask(rows) if world.gives_info or world.gives_mask else None
         if stepped is not None and self._next_step:
             stepped &= batch.worlds["over"] == 0
-        seen = buffers.observations if self._bytes is None else self._bytes
-        batch.step(actions, seen, buffers.rewards, buffers.truncated, self._next_step, rows)
+        batch.step(actions, self._seen, buffers.rewards, buffers.truncated, self._next_step, rows)
         self._show(rows)
         if self._ages:
             self._age(rows)

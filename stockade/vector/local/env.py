@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stockade.cores import available_cores
-from stockade.errors import WorkerDiedError, WorkerTimeoutError
+from stockade.errors import UnsupportedFeatureError, WorkerDiedError, WorkerTimeoutError
 from stockade.vector.host import SliceSpec
 from stockade.vector.local.channel import Channel, from_peer, milliseconds_until, quickly_pickled, to_worker
 from stockade.vector.local.machine import StartMethod, allow_open_files, describe_exit, ready_to_start
-from stockade.vector.local.shared import MESSAGE, PAYLOAD, STEP_ALL, Ring, SharedBlock, require_eventfd, ring_bytes
+from stockade.vector.local.shared import MESSAGE, PAYLOAD, STEP_ALL, Ring, SharedBlock, ring_bytes
 from stockade.vector.local.worker import Placement, run_worker
 from stockade.vector.outcome import Description, Outcome
 from stockade.vector.spaces import Buffers, Layout
@@ -204,8 +204,10 @@ class ProcessVectorEnv(WorkerVectorEnv):
     _workers: list[Worker]
 
     def _connect(self, how: PoolConfig, n_envs: int) -> int:
-        if how.shared:
-            require_eventfd()
+        if how.shared and not hasattr(os, "eventfd"):
+            raise UnsupportedFeatureError(
+                "the backends shared_memory and async need eventfd, which is Linux only: take 'pipes' or 'serial'"
+            )
         allow_open_files(how.workers * _FDS_PER_WORKER)
         self._how, self._shares = how, how.shared
         self._sequence = 0  # of the last call

@@ -53,11 +53,10 @@ class RayConfig:
 class _Started:
     """The Ray that was started by us: its address, whether it runs on this machine alone, how many use it."""
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.address: str | None = None
-        self.here = False
-        self.users = 0
+    lock = threading.Lock()
+    address: str | None = None
+    here = False
+    users = 0
 
 
 _started = _Started()
