@@ -231,7 +231,7 @@ def main(arguments: list[str] | None = None) -> int:
     command = tyro.cli(commands, args=arguments, description=__doc__)
     try:
         return int(command.run())
-    except InputError as error:
+    except (InputError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
 

@@ -15,7 +15,7 @@ from champion_evaluate import BEHAVIOUR_SEED, RESULTS, RULE_SETS, rounded, write
 
 import stockade
 from stockade.baselines import Defender
-from stockade.bench.stamp import machine_stamp
+from stockade.bench.result import machine_stamp
 from stockade.cage2 import actions as blue
 from stockade.cage2.actions import ACTION_HOST, ACTION_NAMES, N_ACTIONS
 from stockade.cage2.scenario import HOST_COST, HOSTS, N_HOSTS, RESTORE_COST, SERVICE_DOWN_COST

@@ -20,7 +20,7 @@ import numpy as np
 import tyro
 
 from stockade.bench.pictures import legend_below, new_figure, plain, save
-from stockade.bench.stamp import machine_stamp
+from stockade.bench.result import machine_stamp
 from stockade.errors import InputError
 from stockade.files import as_json, check_writable, write_durably
 from stockade.learn.agents import Agent, load
