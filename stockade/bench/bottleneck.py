@@ -121,8 +121,8 @@ def idle_seconds(ends: np.ndarray, cores: int) -> float:
 
 
 def share_out(total: float, environment: float, truth: float, waiting: float, cpu: float) -> dict[str, float]:
-    """The core time of the calls by parts, which sum to it. `cpu` is all CPU time of driver and workers; that of workers
-    that stay awake while they wait counts as waiting."""
+    """The core time of the calls by parts, which sum to it. `cpu` is all CPU time of driver and workers; that of a
+    worker that stays awake while it waits counts as waiting."""
     left = max(0.0, total - environment - truth)  # clocks of different processes differ by microseconds
     waiting = min(waiting, left)
     left -= waiting
@@ -137,9 +137,8 @@ def _open(backend: str, factory: Factory, n: int, mode: str) -> Iterator[tuple[O
         with open_envs(backend, n, mode=mode) as opened:
             yield opened, _time_native(opened.envs)
         return
-    options: dict[str, Any] = {}
-    if factory is BUILT_IN and backend not in ("serial", *PEERS):
-        options["preload"] = ("stockade.cage2.preload_fast",)  # as make_vec does for the built-in world
+    loads = factory is BUILT_IN and backend not in ("serial", *PEERS)  # as make_vec does for the built-in world
+    options: dict[str, Any] = {"preload": ("stockade.cage2.preload_fast",)} if loads else {}
     with timed(factory, n) as (timed_factory, rows), open_envs(backend, n, timed_factory, mode, **options) as opened:
         yield opened, rows
 
