@@ -25,7 +25,7 @@ from stockade.cage2.scenario import HOSTS
 from stockade.errors import InputError, flag_of
 from stockade.files import check_writable, write_durably
 from stockade.learn.config import CHAMPION, PPOConfig, TrainConfig
-from stockade.learn.leaderboard import CELLS, PUBLISHED, REDS
+from stockade.learn.evaluate import CELLS, PUBLISHED, REDS
 from stockade.text import Table, interval
 
 #: Actions, hosts and decoys that are rarer than this per episode are left out.

@@ -22,8 +22,7 @@ from stockade.cage2.scenario import HOST_COST, HOSTS, N_HOSTS, RESTORE_COST, SER
 from stockade.errors import InputError
 from stockade.files import check_writable
 from stockade.learn.agents import load
-from stockade.learn.evaluate import SEEDS_PER_CELL
-from stockade.learn.leaderboard import REDS
+from stockade.learn.evaluate import REDS, SEEDS_PER_CELL
 
 FIRST_STEPS = 12
 #: Kinds of actions that are told apart, by name.
