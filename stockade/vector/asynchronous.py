@@ -1,13 +1,12 @@
 """The asynchronous interface: `async_reset`, `recv`, `send`, and which environments are in flight or ready.
 
-IDLE -> async_reset or send -> SENT -> its reply -> READY -> recv -> IDLE. How commands and replies travel is up to the
+IDLE -> async_reset or send -> SENT -> its reply -> READY -> recv -> IDLE. How calls and replies travel is up to the
 backend.
 """
 
-from __future__ import annotations
-
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,9 @@ from gymnasium.vector import AutoresetMode
 from stockade.cage2.seeds import SeedLike, read_seeds
 from stockade.vector.base import StepResult
 from stockade.vector.infos import gather_infos
-from stockade.vector.outcome import Failure, Outcome
+from stockade.vector.outcome import Factory, Failure, Outcome, RunConfig
 from stockade.vector.spaces import rows_of
-from stockade.vector.workers import WorkerVectorEnv
+from stockade.vector.workers import Call, Replies, WorkerVectorEnv
 
 IDLE, SENT, READY = range(3)
 _SHOWN = 8
@@ -32,31 +31,31 @@ class AsyncVectorEnv(WorkerVectorEnv):
     `step()` as with every other backend. `batch_size` is how many environments a `recv` returns.
     """
 
-    batch_size: int
-
-    def _open_bookkeeping(self, n_envs: int, batch_size: int | None) -> None:
-        """Nothing is in flight; to be called before the environments are made. The default is half of them."""
+    def __init__(self, factory: Factory, n_envs: int, how: Any, config: RunConfig) -> None:
         self.closed = True
-        self.batch_size = max(1, n_envs // 2) if batch_size is None else batch_size
+        self.batch_size = max(1, n_envs // 2) if config.batch_size is None else config.batch_size
         if not 1 <= self.batch_size <= n_envs:
-            raise ValueError(f"batch_size={batch_size} must be between 1 and n_envs={n_envs}")
+            raise ValueError(f"batch_size={config.batch_size} must be between 1 and n_envs={n_envs}")
         self._status = np.full(n_envs, IDLE, np.int8)
         self._ready: deque[int] = deque()
         self._pending_infos: dict[int, dict[str, Any]] = {}
         self._failures: list[Failure] = []
+        self._pace = 0.0  # recent seconds between two results
+        super().__init__(factory, n_envs, how, config)
+        self._worker_of = [worker.spec.index for worker in self._workers for _ in worker.spec.env_ids]
+        self._step_of = [self._call_for("step_some", [i]) for i in range(n_envs)]
 
     # What a backend provides
 
-    def _send_resets(self, env_ids: list[int], seeds: list[int | None], options: dict[str, Any] | None) -> None:
-        """Begin new episodes in these environments; one seed (or None) each."""
+    def _batches(self, env_ids: list[int], kind: str) -> Iterable[list[int]]:
+        """Which of these environments, all of one worker, go together in a call of this kind."""
         raise NotImplementedError
 
-    def _send_steps(self, env_ids: np.ndarray) -> None:
-        """Step these environments with their rows of the action arrays."""
-        raise NotImplementedError
+    def _land(self, seconds: float | None, missing: int = 0) -> bool:
+        """Accept the replies that are there, waiting at most so long for one. True if anything happened.
 
-    def _await_ready(self, size: int) -> None:
-        """Wait until so many are ready, reporting failures meanwhile."""
+        `missing`: how many environments are waited for.
+        """
         raise NotImplementedError
 
     def async_reset(self, *, seed: SeedLike = None, options: dict[str, Any] | None = None) -> None:
@@ -74,7 +73,8 @@ class AsyncVectorEnv(WorkerVectorEnv):
         self._note_reset(mask, seeds, Outcome())
         each = seeds.each()
         self._status[chosen] = SENT
-        self._send_resets(chosen, [each[i] for i in chosen], rest)
+        for ids in self._batches(chosen, "reset_some"):
+            self._submit(self._call_for("reset_some", ids, [each[i] for i in ids], rest))
 
     def send(self, actions: Any, env_id: Sequence[int] | np.ndarray) -> None:
         """Continue with the environments `env_id`, which `recv` returned: `actions` has one row for each of them."""
@@ -88,7 +88,7 @@ class AsyncVectorEnv(WorkerVectorEnv):
         if not self._steppable and self._needs_reset[ids].any():
             self._require_reset()
         self._gate.put(self._buffers.actions, actions, len(ids), ids, ids)
-        self._send_steps(ids)
+        self._send_steps(ids.tolist())
         self._status[ids] = SENT
 
     def recv(self) -> StepResult:
@@ -116,23 +116,47 @@ class AsyncVectorEnv(WorkerVectorEnv):
         infos["env_id"] = rows
         return rows_of(buffers.observations, rows), buffers.rewards[rows], terminated, truncated, infos
 
-    def _accept_replies(self, env_ids: Sequence[int], outcome: Outcome | None) -> None:
-        """The replies of these environments are here: they are ready, or must be reset."""
-        failed: set[int] = set()
-        if outcome is not None:
-            self._truths.update(outcome.truths)
-            self._pending_infos.update(outcome.infos)
-            self._failures += outcome.failures
-            failed = {failure.env_id for failure in outcome.failures}
-        for env_id in env_ids:
-            if env_id in failed:
-                self._status[env_id] = IDLE
-                self._mark_for_reset(env_id)
-            else:
-                self._status[env_id] = READY
-                self._ready.append(env_id)
-        if self._whole is not None:
-            self._keep_whole(list(env_ids))
+    def _call_for(self, kind: str, env_ids: list[int], *arguments: Any) -> Call:
+        worker = self._workers[self._worker_of[env_ids[0]]]
+        places = [i - worker.spec.first for i in env_ids]
+        return Call(worker.spec.index, kind, (places, *arguments), tuple(env_ids))
+
+    def _send_steps(self, env_ids: list[int]) -> None:
+        """Step these environments with their rows of the action arrays."""
+        for ids in self._batches(env_ids, "step_some"):
+            self._submit(self._call_for("step_some", ids))
+
+    def _await_ready(self, size: int) -> None:
+        deadline = self._deadline()
+        self._land(0.0)
+        begin, ready = time.perf_counter(), len(self._ready)
+        while (missing := size - len(self._ready)) > 0:
+            self._report_failures()
+            deadline = self._replace_lost(deadline)
+            if self._land(None if deadline is None else max(0.0, deadline - time.monotonic()), missing):
+                deadline = self._deadline()
+        if arrived := len(self._ready) - ready:
+            self._pace += 0.2 * ((time.perf_counter() - begin) / arrived - self._pace)
+
+    def _accept(self, replies: Replies) -> None:
+        """The environments of these calls are ready, or must be reset."""
+        for call, outcome in replies:
+            env_ids = call.env_ids or ()
+            failed: set[int] = set()
+            if outcome is not None:
+                self._truths.update(outcome.truths)
+                self._pending_infos.update(outcome.infos)
+                self._failures += outcome.failures
+                failed = {failure.env_id for failure in outcome.failures}
+            for env_id in env_ids:
+                if env_id in failed:
+                    self._status[env_id] = IDLE
+                    self._mark_for_reset(env_id)
+                else:
+                    self._status[env_id] = READY
+                    self._ready.append(env_id)
+            if self._whole is not None:
+                self._keep_whole(list(env_ids))
 
     def _report_failures(self) -> None:
         """Failures are raised once; what the others have ready stays for the next `recv`."""
@@ -162,6 +186,9 @@ class AsyncVectorEnv(WorkerVectorEnv):
             raise AlreadyPendingCallError(f"environments {busy[:_SHOWN]} are in flight: recv() them first", "send")
 
     def _forget_all(self) -> None:
+        """Everything begins again."""
+        if self._flying:
+            self._drop_calls()
         self._status[:] = IDLE
         self._ready.clear()
         self._pending_infos.clear()

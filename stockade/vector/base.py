@@ -4,8 +4,6 @@ The way of an action: `step` -> `spaces.ActionGate` -> the backend's `_step_all`
 in workers (docs/architecture.md, file by file). Results come back by the same files, as rows of `spaces.Buffers`.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Local processes (local/worker.py) and Ray's actors (ray/cluster.py) both hold a `SliceHost`. Nothing here imports Ray.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any

@@ -1,7 +1,5 @@
 """Infos of many environments: one dictionary each <-> Gymnasium's one dictionary of arrays with `_key` masks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The way in: backend's name, factory, number of environments, options -> a vector environment."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal, TypedDict, Unpack, get_args, overload
@@ -12,8 +10,8 @@ from stockade.cores import available_cores
 from stockade.vector.asynchronous import AsyncVectorEnv
 from stockade.vector.base import BaseVectorEnv
 from stockade.vector.local.async_ import AsyncPoolVectorEnv
-from stockade.vector.local.env import PipesVectorEnv, SharedMemoryVectorEnv
-from stockade.vector.local.process import PoolConfig, StartMethod
+from stockade.vector.local.env import PipesVectorEnv, PoolConfig, SharedMemoryVectorEnv
+from stockade.vector.local.machine import StartMethod
 from stockade.vector.local.serial import SerialVectorEnv
 from stockade.vector.outcome import Factory, RunConfig, TruthRule
 from stockade.vector.ray.cluster import RayConfig

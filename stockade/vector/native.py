@@ -1,7 +1,5 @@
 """Backend `native`: the built-in world in this process. actions (n,) -> one compiled batch -> rows of arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ It takes the same commands as `EnvSlice`, and is the one place where batches of 
 `NativeVectorEnv` holds one of all worlds in this process, the actors of `ray` hold one each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partialmethod
@@ -38,7 +36,7 @@ class NativeFactory:
 
     def make_slice(
         self, count: int, first: int, buffers: Buffers, config: RunConfig, inheritance: Inheritance | None
-    ) -> NativeSlice:
+    ) -> "NativeSlice":
         """`count` of them as one batch; arguments as of `EnvSlice`."""
         world = self()
         batch = Batch(world.config, count, threads=1)  # workers are the way to more cores
@@ -112,8 +110,7 @@ class NativeSlice:
         stepped = self._mask(rows) if world.gives_info or world.gives_mask else None
         if stepped is not None and self._next_step:
             stepped &= batch.worlds["over"] == 0
-        seen = buffers.observations if self._bytes is None else self._bytes
-        batch.step(actions, seen, buffers.rewards, buffers.truncated, self._next_step, rows)
+        batch.step(actions, self._seen, buffers.rewards, buffers.truncated, self._next_step, rows)
         self._show(rows)
         if self._ages:
             self._age(rows)

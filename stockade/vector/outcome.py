@@ -6,12 +6,10 @@ command -> slice -> `Outcome`: infos, failures, true states, values -> the user.
 A failure crosses the process border as plain data and becomes, on the user's side, the original exception again.
 """
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn, Self
 
 import cloudpickle
 import gymnasium
@@ -89,7 +87,7 @@ class Description:
     true_state_view: Callable[[np.ndarray], Any] | None
 
     @classmethod
-    def of(cls, environment: gymnasium.Env[Any, Any]) -> Description:
+    def of(cls, environment: gymnasium.Env[Any, Any]) -> Self:
         """Describe one environment, on behalf of all that its factory makes."""
         world: Any = environment.unwrapped
         dtype = getattr(world, "true_state_dtype", None) if hasattr(world, "write_true_state") else None
@@ -139,7 +137,7 @@ class Failure:
     pickled: bytes
 
     @classmethod
-    def of(cls, exception: Exception, env_id: int, during: str, action: Any, seed: int | None, step: int) -> Failure:
+    def of(cls, exception: Exception, env_id: int, during: str, action: Any, seed: int | None, step: int) -> Self:
         """Describe an exception that is being handled."""
         try:
             pickled = cloudpickle.dumps(exception)
@@ -169,7 +167,7 @@ class Outcome:
     def __bool__(self) -> bool:
         return bool(self.infos or self.failures or self.truths or self.values)
 
-    def extend(self, other: Outcome) -> None:
+    def extend(self, other: "Outcome") -> None:
         self.infos += other.infos
         self.failures += other.failures
         self.truths += other.truths

@@ -5,8 +5,6 @@ environments, the backends with workers hold one in each. Commands are method ca
 first (one entry per environment of the slice), then what is the same for all.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -5,11 +5,9 @@ shape and dtype, so that n of them are a tree of arrays with n rows. What crosse
 actions before any environment is touched (`ActionGate`), observations before they are written (`row_writer`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import numpy as np
 from gymnasium import Space, spaces
@@ -258,7 +256,7 @@ class Buffers:
     truth: np.ndarray | None = None  # (n,) structured array of true states, None if they are not typed
 
     @classmethod
-    def allocate(cls, layout: Layout, n: int, memory: memoryview | None = None) -> Buffers:
+    def allocate(cls, layout: Layout, n: int, memory: memoryview | None = None) -> Self:
         """Arrays for n environments, in private memory (zeroed, true states never fetched) unless `memory` is given."""
         block = memoryview(bytearray(max(layout.nbytes(n), 1))) if memory is None else memory
         arrays, offset = [], 0
@@ -281,7 +279,7 @@ class Buffers:
         """Take the `results` of other buffers into these rows; those that are None leave theirs as they are."""
         assign(self.results(), rows, results)
 
-    def part(self, first: int, stop: int) -> Buffers:
+    def part(self, first: int, stop: int) -> "Buffers":
         return Buffers(*(rows_of(getattr(self, field.name), slice(first, stop)) for field in fields(self)))
 
 

@@ -1,7 +1,5 @@
 """A made-up environment whose costs and faults are set at will, for tests and benchmarks of vector environments."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

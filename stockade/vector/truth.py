@@ -1,10 +1,8 @@
 """True states of many environments at once: rows written by the environments, or objects they gave -> named arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
@@ -28,10 +26,10 @@ class TrueStates:
     named: Any = None  # the same as an object with named arrays, if the environments have one
     view: Callable[[np.ndarray], Any] | None = None  # makes such an object of an array of states, or of a single one
 
-    def copy(self) -> TrueStates:
+    def copy(self) -> Self:
         """The same, to be kept and changed: on `native` the original follows the worlds as they are stepped."""
         named = None if self.named is None else self.named.copy()
-        return TrueStates(copied(self.states), self.age.copy(), named, self.view)
+        return replace(self, states=copied(self.states), age=self.age.copy(), named=named)
 
     def __len__(self) -> int:
         return len(self.states)

@@ -1,7 +1,6 @@
 """Which backend is fastest here: factory -> a few (backend, workers, batch_size) measured -> a table."""
 
-from __future__ import annotations
-
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +10,6 @@ import gymnasium
 
 from stockade.cores import available_cores
 from stockade.vector.asynchronous import AsyncVectorEnv
-from stockade.vector.base import BaseVectorEnv
 from stockade.vector.make import LOCAL_BACKENDS, make_vector
 
 
@@ -45,8 +43,7 @@ class Tuning:
     def __str__(self) -> str:
         lines = [f"{'backend':<14} {'workers':>7} {'batch':>6} {'steps/s':>12}   ({self.n_envs} environments)"]
         for trial in self.trials:
-            workers = "-" if trial.workers is None else trial.workers
-            batch = "-" if trial.batch_size is None else trial.batch_size
+            workers, batch = trial.workers or "-", trial.batch_size or "-"
             lines.append(f"{trial.backend:<14} {workers:>7} {batch:>6} {trial.steps_per_second:>12,.0f}")
         return "\n".join(lines)
 
@@ -77,39 +74,31 @@ def autotune(
     cores = available_cores()
     counts = sorted({min(count, n_envs) for count in workers or (max(1, cores // 2), cores, 2 * cores)})
     batches = sorted({max(1, n_envs // 4), max(1, n_envs // 2), n_envs})
-    plans: list[tuple[str, int | None, int | None]] = []
-    for backend in backends:
-        for count in (None,) if backend == "serial" else counts:
-            plans += [(backend, count, size) for size in (batches if backend == "async" else (None,))]
     trials = []
-    for backend, count, size in plans:
-        trial = Trial(backend, count, size, 0.0)
-        with make_vector(backend, factory, n_envs, **options, **trial.options) as envs:
-            trials.append(replace(trial, steps_per_second=steps_per_second(envs, seconds)))
+    for backend in backends:
+        sizes = batches if backend == "async" else (None,)
+        for count, size in itertools.product((None,) if backend == "serial" else counts, sizes):
+            trial = Trial(backend, count, size, 0.0)
+            with make_vector(backend, factory, n_envs, **options, **trial.options) as envs:
+                trials.append(replace(trial, steps_per_second=steps_per_second(envs, seconds)))
     return Tuning(n_envs, tuple(sorted(trials, key=lambda trial: -trial.steps_per_second)))
 
 
-def steps_per_second(envs: BaseVectorEnv, seconds: float) -> float:
+def steps_per_second(envs: Any, seconds: float) -> float:
     """Environment steps a second, with recv and send where there are such, after a warm-up of a tenth of the time."""
-    actions = envs.action_space.sample()
-
-    def turn() -> int:
-        if isinstance(envs, AsyncVectorEnv):
-            ids = envs.recv()[-1]["env_id"]
-            envs.send(actions[ids], ids)
-            return len(ids)
-        envs.step(actions)
-        return envs.num_envs
-
-    if isinstance(envs, AsyncVectorEnv):
-        envs.async_reset(seed=0)
-    else:
-        envs.reset(seed=0)
+    actions, everybody = envs.action_space.sample(), range(envs.num_envs)
+    is_async = isinstance(envs, AsyncVectorEnv)
+    (envs.async_reset if is_async else envs.reset)(seed=0)
     rate = 0.0
     for duration in (seconds / 10, seconds):
         start, turns, steps = time.perf_counter(), 0, 0
         while turns < 3 or time.perf_counter() - start < duration:
-            steps += turn()
+            ids = envs.recv()[-1]["env_id"] if is_async else everybody
+            if is_async:
+                envs.send(actions[ids], ids)
+            else:
+                envs.step(actions)
+            steps += len(ids)
             turns += 1
         rate = steps / (time.perf_counter() - start)
     return rate

@@ -1,45 +1,195 @@
-"""What backends with workers share, seen from the parent: how environments are divided, which worker is replaced, how
-the environments of a lost one continue."""
+"""Backends with workers, seen from the parent: calls to workers -> in flight -> replies; deadlines, losses, restarts.
 
-from __future__ import annotations
+One engine for worker processes and Ray's actors, for `step` and for `send` with `recv`. A call is kept while it is in
+flight: if its worker is lost, the one that replaces it is given the call again. How calls and replies travel is up to
+the backend.
+"""
 
 import itertools
 import time
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from stockade.cage2.seeds import Seeds, read_seeds
-from stockade.errors import WorkerDiedError, WorkerStartError, WorkerTimeoutError
+from stockade.errors import VectorError, WorkerDiedError, WorkerStartError, WorkerTimeoutError
 from stockade.vector.base import BaseVectorEnv
 from stockade.vector.host import SliceSpec
-from stockade.vector.outcome import Description, Failure, Inheritance, Outcome, RunConfig, raise_original
-from stockade.vector.spaces import Buffers, assign, copied, rows_of
+from stockade.vector.local.channel import to_worker
+from stockade.vector.outcome import Factory, Failure, Inheritance, Outcome, RunConfig, raise_original
+from stockade.vector.spaces import Buffers, Layout, assign, copied, rows_of
 
-REPLACEABLE = ("step", "reset", "step_some", "reset_some")
+STEPS = ("step", "step_some")
+REPLACEABLE = (*STEPS, "reset", "reset_some")
 """Commands that are given again to the worker that replaces a lost one."""
+
+
+class Call(NamedTuple):
+    """A call to a worker: its number, the slice's method, the environments, if only some are concerned.
+
+    The actions of steps are not among the arguments, but taken from the arrays when the call is given.
+    """
+
+    worker: int
+    kind: str
+    arguments: tuple[Any, ...] = ()
+    env_ids: tuple[int, ...] | None = None
+
+
+Replies = list[tuple[Call, Outcome | None]]
 
 
 class WorkerVectorEnv(BaseVectorEnv):
     """Environments in workers, of which `restart` may be replaced in the life of the vector environment.
 
-    `restarts` tells how many were. `shared`: whether workers write to `buffers` themselves.
+    `restarts` tells how many were. `how` says how workers are run, in the backend's own way.
     """
 
-    def __init__(
-        self, description: Description, n_envs: int, buffers: Buffers, config: RunConfig, shared: bool
-    ) -> None:
+    _shares = False  # whether workers write to the parent's arrays themselves
+
+    def __init__(self, factory: Factory, n_envs: int, how: Any, config: RunConfig) -> None:
+        self.closed = True
         self.restart = config.restart
         self.restarts = 0
-        self._timeout = config.timeout
         self._last_seeds = read_seeds(None, n_envs)
-        # A worker that is killed may leave half of a row in shared memory: these are the last whole ones.
-        self._whole = copied(buffers.results()) if config.restart and shared else None
-        super().__init__(description, n_envs, buffers, config)
+        self._flying: dict[Any, Call] = {}  # by what its reply is known by, in the order of sending
+        self._workers: list[Any] = []
+        pickled = to_worker(factory)
+        count = self._connect(how, n_envs)
+        try:
+            bounds = itertools.pairwise(n_envs * k // count for k in range(count + 1))
+            self._start([SliceSpec(index, pickled, *span, config) for index, span in enumerate(bounds)])
+            descriptions = [worker.greet() for worker in self._workers]
+            for description, worker in zip(descriptions, self._workers, strict=True):
+                if description.layout != descriptions[0].layout:
+                    raise WorkerStartError(
+                        f"the environments of worker {worker.spec.index} have other spaces than those of worker 0: "
+                        f"{description.layout} and {descriptions[0].layout}; the factory must always give the same",
+                        worker.spec.index,
+                        worker.spec.env_ids,
+                    )
+            descriptions[0].check(config)
+            self._buffers = self._allocate(descriptions[0].layout, n_envs)
+            # A worker that is killed may leave half of a row in shared memory: these are the last whole ones.
+            self._whole = copied(self._buffers.results()) if config.restart and self._shares else None
+            self._steps = [Call(index, "step") for index in range(count)]
+            super().__init__(descriptions[0], n_envs, self._buffers, config)
+        except BaseException:
+            self._shut_down(0.0)
+            raise
+
+    @property
+    def workers(self) -> int:
+        return len(self._workers)
+
+    # What a backend provides; workers have spec, alive, greet(), kill(), death() and overdue()
+
+    def _connect(self, how: Any, n_envs: int) -> int:
+        """Get ready to start workers; returns how many there will be."""
+        raise NotImplementedError
+
+    def _start(self, specs: list[SliceSpec]) -> None:
+        """Add workers that build their environments."""
+        raise NotImplementedError
+
+    def _start_again(self, spec: SliceSpec) -> None:
+        """Put a worker, with its environments built, in the place of a dead one."""
+        raise NotImplementedError
+
+    def _allocate(self, layout: Layout, n_envs: int) -> Buffers:
+        return Buffers.allocate(layout, n_envs)
+
+    def _submit(self, call: Call) -> None:
+        """Give a call to its worker; if that one is dead, it is found out when replies are awaited."""
+        raise NotImplementedError
+
+    def _land_all(self, deadline: float | None) -> Replies:
+        """Wait for the replies to all calls in flight, or until a worker is lost or the deadline has passed."""
+        raise NotImplementedError
+
+    def _drop_calls(self) -> None:
+        """The replies to the calls in flight are no longer wanted."""
+        self._flying.clear()
+
+    # Calls
+
+    def _step_all(self) -> Outcome:
+        return self._exchange(self._steps)
+
+    def _command(self, kind: str, parts: Sequence[Any] = (), common: Sequence[Any] = ()) -> Outcome:
+        rows = [worker.spec.rows for worker in self._workers]
+        return self._exchange([Call(i, kind, (*(part[own] for part in parts), *common)) for i, own in enumerate(rows)])
+
+    def _exchange(self, calls: list[Call]) -> Outcome:
+        """Give a call to each worker and gather the replies, in the order of the environments."""
+        if self._flying:
+            self._drop_calls()  # of an exchange that was interrupted
+        for call in calls:
+            self._submit(call)
+        deadline = self._deadline()
+        outcomes: dict[int, Outcome | None] = {}
+        while True:
+            for call, outcome in self._land_all(deadline):
+                outcomes[call.worker] = outcome
+            if not self._flying:
+                break
+            deadline = self._replace_lost(deadline)
+        merged = Outcome()
+        for index in range(len(calls)):
+            outcome = outcomes[index]
+            if outcome is not None:
+                merged.extend(outcome)
+        return merged
 
     def _deadline(self) -> float | None:
-        return None if self._timeout is None else time.monotonic() + self._timeout
+        timeout = self._config.timeout
+        return None if timeout is None else time.monotonic() + timeout
+
+    def _rows(self, call: Call) -> Any:
+        return self._workers[call.worker].spec.rows if call.env_ids is None else list(call.env_ids)
+
+    def _arguments(self, call: Call) -> tuple[Any, ...]:
+        if call.kind not in STEPS:
+            return call.arguments
+        return (*call.arguments, rows_of(self._buffers.actions, self._rows(call)))
+
+    # Losses
+
+    def _owed(self, worker: Any) -> dict[Any, Call]:
+        return {key: call for key, call in self._flying.items() if call.worker == worker.spec.index}
+
+    def _replace_lost(self, deadline: float | None) -> float | None:
+        """Replace the workers that owe replies and are dead, or hang, if the deadline has passed; the new deadline."""
+        lost = [(worker, worker.death()) for worker in self._workers if not worker.alive and self._owed(worker)]
+        if not lost and deadline is not None and time.monotonic() >= deadline:
+            lost = [(worker, worker.overdue()) for worker in self._workers if self._owed(worker)]
+        for worker, error in lost:
+            self._replace(worker, error)
+        return self._deadline() if lost else deadline
+
+    def _replace(self, lost: Any, error: WorkerDiedError | WorkerTimeoutError) -> None:
+        """Start a worker in the place of a lost one and give it what that one owed, or raise the error.
+
+        If the new one is lost too before it is ready, that is the next loss.
+        """
+        index = lost.spec.index
+        owed = self._owed(lost)
+        while True:
+            self._workers[index].kill()
+            self._count_restart(next(iter(owed.values())).kind, error)
+            try:
+                self._start_again(replace(lost.spec, inheritance=self._inheritance(lost.spec)))
+                break
+            except (WorkerDiedError, WorkerTimeoutError) as second:
+                error = second
+            except VectorError as second:
+                raise second from error
+        for key, call in owed.items():
+            del self._flying[key]
+            self._submit(call)
 
     def _count_restart(self, kind: str, error: WorkerDiedError | WorkerTimeoutError) -> None:
         """A worker that served a command of this kind is replaced, or the error is raised and says why not."""
@@ -86,11 +236,6 @@ class WorkerVectorEnv(BaseVectorEnv):
         return super()._observations()
 
 
-def divide(factory: bytes, n_envs: int, workers: int, config: RunConfig) -> list[SliceSpec]:
-    bounds = itertools.pairwise(n_envs * k // workers for k in range(workers + 1))
-    return [SliceSpec(index, factory, first, stop, config) for index, (first, stop) in enumerate(bounds)]
-
-
 def overdue(name: str, spec: SliceSpec, note: str = "") -> WorkerTimeoutError:
     return WorkerTimeoutError(
         f"{name} did not answer within timeout={spec.config.timeout} s and was killed; pass a larger timeout=, or None "
@@ -105,18 +250,3 @@ def raise_if_failed(answer: Any, spec: SliceSpec) -> None:
     if isinstance(answer, Failure):
         message = f"worker {spec.index} could not build its environments {spec.span}:\n{answer.text}"
         raise_original(answer, WorkerStartError(message, spec.index, spec.env_ids))
-
-
-def common_description(descriptions: list[Description], specs: list[SliceSpec]) -> Description:
-    """The description of all environments, which must be the same in every worker."""
-    first = descriptions[0]
-    for description, spec in zip(descriptions, specs, strict=True):
-        if description.layout != first.layout:
-            raise WorkerStartError(
-                f"the environments of worker {spec.index} have other spaces than those of worker 0: "
-                f"{description.layout} and {first.layout}; the factory must always give the same",
-                spec.index,
-                spec.env_ids,
-            )
-    first.check(specs[0].config)
-    return first

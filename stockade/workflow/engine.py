@@ -26,8 +26,7 @@ from typing import Any
 import stockade
 from stockade.errors import WorkError
 from stockade.vector.local.channel import from_peer, quickly_pickled, to_worker
-from stockade.vector.local.machine import die_with, use_one_thread
-from stockade.vector.local.process import describe_exit, ready_to_start
+from stockade.vector.local.machine import describe_exit, die_with, ready_to_start, use_one_thread
 from stockade.vector.ray.cluster import Connection as RayConnection
 from stockade.vector.ray.cluster import RayConfig
 from stockade.workflow.config import SearchConfig

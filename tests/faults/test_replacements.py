@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stockade.vector import SyntheticEnv, WorkerDiedError, make_vector
-from stockade.vector.local.process import WorkerPool
+from stockade.vector.local.env import ProcessVectorEnv
 from tests.vector.environments import DiesAtBirth
 
 PROCESS_BACKENDS = ("pipes", "shared_memory", "async")
@@ -40,17 +40,17 @@ def test_replacements_that_die_while_building_count_against_the_budget(backend, 
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
 @pytest.mark.parametrize("moment", ["construction", "replacement"])
 def test_a_worker_killed_between_its_greeting_and_its_first_command(backend, moment, monkeypatch):
-    place = WorkerPool._place
+    place = ProcessVectorEnv._place
     doomed = []
 
-    def kill_and_place(pool, worker):
+    def kill_and_place(envs, worker):
         if doomed:
             doomed.pop()
             worker.process.kill()
             worker.process.join()
-        place(pool, worker)
+        place(envs, worker)
 
-    monkeypatch.setattr(WorkerPool, "_place", kill_and_place)
+    monkeypatch.setattr(ProcessVectorEnv, "_place", kill_and_place)
     if moment == "construction":
         doomed.append(True)
         with pytest.raises(WorkerDiedError, match="SIGKILL"):

@@ -124,7 +124,7 @@ def test_calls_reach_worlds_that_have_no_object_of_their_own():
         shot = envs.snapshot()
         for actions in actions_for(serial, 8, 2):
             after = envs.step(actions)
-        envs.call("restore", shot.saved[1].state)  # all worlds become world 1
+        envs.call("restore", shot.entries[1][0].state)  # all worlds become world 1
         assert len({state.worlds.tobytes() for state in envs.call("snapshot")}) == 1
         serial.restore(shot)  # the snapshots of one backend are those of the other
         for actions in actions_for(serial, 8, 2):

@@ -4,8 +4,6 @@ Run it on any backend, or on a vector environment of your own, as scikit-learn's
 The rules themselves are in rules.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any

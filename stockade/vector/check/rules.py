@@ -3,8 +3,6 @@
 A rule that does not apply to a vector environment is skipped, with the reason.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

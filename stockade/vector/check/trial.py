@@ -1,7 +1,5 @@
 """Tools of the checker: make and close vector environments, run them, compare what they gave."""
 
-from __future__ import annotations
-
 import gc
 import multiprocessing
 import os

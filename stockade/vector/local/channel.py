@@ -3,8 +3,6 @@
 The parent's end never blocks for longer than a deadline, whatever the worker does; the worker's end blocks.
 """
 
-from __future__ import annotations
-
 import gc
 import pickle
 import select

@@ -1,193 +1,357 @@
-"""Backends `pipes` and `shared_memory`: command -> worker processes -> replies; deadlines, deaths, restarts.
+"""Backends `pipes` and `shared_memory`, and worker processes, seen from the parent: calls -> workers -> replies.
 
 `pipes`: actions -> pickled message to each worker -> slice of environments -> pickled arrays -> results.
 `shared_memory`: actions -> shared rows, one eventfd signal to each worker -> slice of environments -> shared rows, one
 signal back -> results. Infos, failures and untyped true states go over the socket, only when there are any.
-
-Replies are awaited from the last worker to the first: when the last one has answered, the others mostly have too, so
-that the parent is woken about once per step however many workers there are.
 """
 
-from __future__ import annotations
-
+import contextlib
+import multiprocessing
+import os
+import select
+import selectors
+import socket
+import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import Any
 
-from stockade.errors import VectorError, WorkerDiedError, WorkerTimeoutError
-from stockade.vector.local.process import PoolConfig, Worker, WorkerPool
-from stockade.vector.outcome import Factory, Outcome, RunConfig
-from stockade.vector.workers import WorkerVectorEnv
+from stockade.cores import available_cores
+from stockade.errors import UnsupportedFeatureError, WorkerDiedError, WorkerTimeoutError
+from stockade.vector.host import SliceSpec
+from stockade.vector.local.channel import Channel, from_peer, milliseconds_until, quickly_pickled, to_worker
+from stockade.vector.local.machine import StartMethod, allow_open_files, describe_exit, ready_to_start
+from stockade.vector.local.shared import MESSAGE, PAYLOAD, STEP_ALL, Ring, SharedBlock, ring_bytes
+from stockade.vector.local.worker import Placement, run_worker
+from stockade.vector.outcome import Description, Outcome
+from stockade.vector.spaces import Buffers, Layout
+from stockade.vector.workers import STEPS, Call, Replies, WorkerVectorEnv, overdue, raise_if_failed
 
-Replies = list[tuple[int, int, Outcome | None]]
+_DIE_SECONDS = 1.0
+_FDS_PER_WORKER = 5
+_AWAKE = 0.0005
+"""Seconds that a worker with a core of its own stays awake for the next command."""
 
 
-class Command(NamedTuple):
-    """A command in flight: the slice's method, the number that replies must carry, and how a worker is given it.
+@dataclass(frozen=True)
+class PoolConfig:
+    """How worker processes are run, see `BackendOptions`; `shared` if arrays are in shared memory."""
 
-    It is kept, to be given again to a replaced worker.
-    """
+    workers: int
+    start_method: StartMethod = "forkserver"
+    daemon: bool = True
+    shared: bool = True
+    preload: tuple[str, ...] = ()
 
-    kind: str
-    sequence: int
-    post: Callable[[Worker], None]
+
+class Worker:
+    """A worker process. `deaths` is readable while a death was not noticed, `unwanted` what a forked one must close."""
+
+    def __init__(
+        self, spec: SliceSpec, config: PoolConfig, deaths: selectors.BaseSelector, unwanted: list[int]
+    ) -> None:
+        self.spec = spec
+        self.outstanding = 0  # replies it owes
+        self.alive = True  # False once its death has been noticed
+        self.commands: Ring | None = None
+        self.replies: Ring | None = None
+        self._late = False  # killed because it did not answer
+        ours, theirs = socket.socketpair()
+        with theirs:
+            context: Any = multiprocessing.get_context(config.start_method)
+            lasting = config.start_method == "forkserver" or threading.current_thread() is threading.main_thread()
+            inherited = (*unwanted, ours.fileno()) if config.start_method == "fork" else ()
+            self.process = context.Process(
+                target=run_worker,
+                args=(theirs, to_worker(spec), os.getpid(), lasting, inherited),
+                name=f"stockade-worker-{spec.index}",
+                daemon=config.daemon,
+            )
+            try:
+                self.process.start()
+            except BaseException:
+                ours.close()
+                raise
+        self.channel = Channel(ours, patient=False)
+        self._poll = select.poll()
+        self._poll.register(pollable(deaths), select.POLLIN)
+        self._deaths = deaths
+        deaths.register(self.process.sentinel, selectors.EVENT_READ)
+
+    @property
+    def fds(self) -> list[int]:
+        """Descriptors of ours that a forked sibling must not keep."""
+        return [self.channel.fd, *(ring.fd for ring in (self.commands, self.replies) if ring is not None)]
+
+    @property
+    def reply_fd(self) -> int:
+        """Readable when there is something to collect."""
+        return self.channel.fd if self.replies is None else self.replies.fd
+
+    def greet(self) -> Description:
+        """What it says of its environments, once it has built them."""
+        timeout = self.spec.config.timeout
+        try:
+            answer = from_peer(self.channel.receive(None if timeout is None else time.monotonic() + timeout))
+        except EOFError:
+            raise self.death("It ended while it was building its environments.") from None
+        except TimeoutError:
+            raise self.overdue("It was building its environments.") from None
+        raise_if_failed(answer, self.spec)
+        description: Description = answer
+        return description
+
+    def place(self, block: SharedBlock | None, placement: Placement | None) -> None:
+        """Tell the worker where its memory is, and get ready to wait for it."""
+        try:
+            self.channel.send(to_worker(placement))
+            if block is not None and placement is not None:
+                # It sleeps on the first, we poll the second.
+                signals = os.eventfd(0, os.EFD_CLOEXEC), os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+                self.commands, self.replies = placement.open_rings(block.view, *signals)
+                self.channel.send_fds([block.fd, *signals])
+        except EOFError:
+            raise self.death("It ended before its first command.") from None
+        self._poll.register(self.reply_fd, select.POLLIN)
+
+    def post(self, sequence: int, code: int) -> None:
+        """Give a command that needs no message. Only with rings."""
+        assert self.commands is not None
+        self.commands.post(sequence, code)
+        self.outstanding += 1
+
+    def post_message(self, sequence: int, kind: str, arguments: tuple[Any, ...], deadline: float | None) -> None:
+        if self.commands is None:
+            pickled = quickly_pickled if kind == "step" else to_worker
+            self.channel.send(pickled((kind, sequence, arguments)), deadline)
+            self.outstanding += 1
+        else:
+            payload = to_worker((kind, arguments))
+            self.post(sequence, MESSAGE)
+            self.channel.send(payload, deadline)
+
+    def wait(self, deadline: float | None) -> bool:
+        """Sleep until this worker has replied (True), or some worker has died or the deadline has passed (False)."""
+        events = self._poll.poll(milliseconds_until(deadline))
+        return any(fd == self.reply_fd for fd, _ in events)
+
+    def collect(self, buffers: Buffers, deadline: float | None) -> list[tuple[int, Outcome | None]]:
+        """Replies that have arrived: (sequence, outcome if there is one). May be empty; never sleeps for them."""
+        if self.replies is None:
+            sequence, outcome, results = from_peer(self.channel.receive(deadline))
+            self.outstanding -= 1
+            if results is not None:
+                buffers.put_results(self.spec.rows, results)
+            return [(sequence, outcome)]
+        try:
+            count = self.replies.wait()
+        except BlockingIOError:
+            return []
+        self.outstanding -= count
+        sequence, code = self.replies.pop()
+        if count == 1 and not code & PAYLOAD:  # mostly
+            return [(sequence, None)]
+        entries = [(sequence, code), *(self.replies.pop() for _ in range(count - 1))]
+        outcomes: deque[Outcome] = deque()
+        missing = sum(1 for _, code in entries if code & PAYLOAD)
+        while len(outcomes) < missing:  # several announcements may have come together, each with a message of its own
+            outcomes += from_peer(self.channel.receive(deadline))
+        return [(sequence, outcomes.popleft() if code & PAYLOAD else None) for sequence, code in entries]
+
+    def note_death(self) -> None:
+        if self.alive:
+            self._deaths.unregister(self.process.sentinel)
+            self.alive = False
+
+    def kill(self, late: bool = False) -> None:
+        """End the process: politely, then not."""
+        self.note_death()
+        self._late = late or self._late
+        if self.process.is_alive():
+            self.process.terminate()
+            self.process.join(_DIE_SECONDS)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+
+    def release(self) -> None:
+        self.alive = False
+        self.process.join()
+        self.process.close()
+        self.channel.close()
+        for ring in (self.commands, self.replies):
+            if ring is not None:
+                ring.release()
+                os.close(ring.fd)
+        self.commands = self.replies = None
+
+    def death(self, note: str = "") -> WorkerDiedError | WorkerTimeoutError:
+        if self._late:
+            return self.overdue(note)
+        self.process.join(_DIE_SECONDS)
+        spec, code = self.spec, self.process.exitcode
+        name = f"worker {spec.index} (process {self.process.pid}, environments {spec.span})"
+        return WorkerDiedError(f"{name} {describe_exit(code)}. {note}", spec.index, spec.env_ids, code)
+
+    def overdue(self, note: str = "") -> WorkerTimeoutError:
+        return overdue(f"worker {self.spec.index} (environments {self.spec.span})", self.spec, note)
 
 
 class ProcessVectorEnv(WorkerVectorEnv):
     """Environments spread over worker processes; the factory is sent to them by cloudpickle."""
 
-    def __init__(self, factory: Factory, n_envs: int, pool: PoolConfig, config: RunConfig) -> None:
-        self.closed = True
-        self._sequence = 0
-        self._unsettled = False  # a call was interrupted, and replies to it may still come
-        self._due: float | None = None  # when the call must be answered
-        self._pool = WorkerPool(factory, n_envs, config, pool)
-        super().__init__(self._pool.description, n_envs, self._pool.buffers, config, pool.shared)
+    _workers: list[Worker]
 
-    @property
-    def workers(self) -> int:
-        return len(self._pool.workers)
+    def _connect(self, how: PoolConfig, n_envs: int) -> int:
+        if how.shared and not hasattr(os, "eventfd"):
+            raise UnsupportedFeatureError(
+                "the backends shared_memory and async need eventfd, which is Linux only: take 'pipes' or 'serial'"
+            )
+        allow_open_files(how.workers * _FDS_PER_WORKER)
+        self._how, self._shares = how, how.shared
+        self._sequence = 0  # of the last call
+        self._deaths = selectors.DefaultSelector()
+        self._block: SharedBlock | None = None
+        self._placement: Placement | None = None  # of the first worker
+        return how.workers
+
+    def _start(self, specs: list[SliceSpec]) -> None:
+        with ready_to_start(self._how.start_method, (run_worker.__module__, *self._how.preload)):
+            for spec in specs:
+                unwanted = [pollable(self._deaths), *(fd for worker in self._workers for fd in worker.fds)]
+                if self._block is not None:
+                    unwanted.append(self._block.fd)
+                self._workers.append(Worker(spec, self._how, self._deaths, unwanted))
+
+    def _start_again(self, spec: SliceSpec) -> None:
+        self._start([spec])
+        worker, dead = self._workers.pop(), self._workers[spec.index]
+        self._workers[spec.index] = worker
+        dead.release()
+        worker.greet()
+        self._place(worker)
+
+    def _allocate(self, layout: Layout, n_envs: int) -> Buffers:
+        if self._shares:
+            size, ring, workers = (
+                layout.nbytes(n_envs),
+                ring_bytes(-(-n_envs // len(self._workers))),
+                len(self._workers),
+            )
+            self._block = SharedBlock.allocate(size + 2 * ring * workers)
+            awake = _AWAKE if workers <= available_cores() else 0.0
+            self._placement = Placement(self._block.size, n_envs, size, ring, awake)
+        buffers = Buffers.allocate(layout, n_envs, None if self._block is None else self._block.view)
+        buffers.age[:] = -1
+        for worker in self._workers:
+            self._place(worker)
+        return buffers
+
+    def _place(self, worker: Worker) -> None:
+        first = self._placement
+        placement = None if first is None else replace(first, rings=first.rings + 2 * first.ring * worker.spec.index)
+        worker.place(self._block, placement)
 
     @property
     def worker_pids(self) -> tuple[int, ...]:
-        return tuple(worker.process.pid for worker in self._pool.workers)
-
-    def _step_all(self) -> Outcome:
-        sequence = self._next_sequence()
-        actions = self._buffers.actions
-
-        def post(worker: Worker) -> None:
-            worker.post_step(sequence, actions, self._deadline())
-
-        return self._exchange(Command("step", sequence, post))
-
-    def _command(self, kind: str, parts: Sequence[Any] = (), common: Sequence[Any] = ()) -> Outcome:
-        sequence = self._next_sequence()
-
-        def post(worker: Worker) -> None:
-            own = (part[worker.spec.rows] for part in parts)
-            worker.post_message(sequence, kind, (*own, *common), self._deadline())
-
-        return self._exchange(Command(kind, sequence, post))
-
-    def _exchange(self, command: Command) -> Outcome:
-        """Give a command to all workers and gather their replies, in the order of the environments."""
-        if self._unsettled:
-            self._settle()
-        self._unsettled = True
-        workers = self._pool.workers
-        for worker in tuple(workers):
-            self._give(command, worker)
-        self._due = self._deadline()
-        outcomes: dict[int, Outcome | None] = {}
-        for index in reversed(range(len(workers))):
-            if outcomes and workers[index].alive and workers[index].replies is not None:
-                self._take(command, workers[index], outcomes)  # has mostly replied by now
-            while index not in outcomes:
-                self._await(command, workers[index], outcomes)
-        self._unsettled = False
-        merged = Outcome()
-        for index in range(len(workers)):
-            outcome = outcomes[index]
-            if outcome is not None:
-                merged.extend(outcome)
-        return merged
-
-    def _give(self, command: Command, worker: Worker) -> None:
-        """Post a command; a worker that is found dead is replaced."""
-        try:
-            if not worker.alive:
-                raise EOFError
-            command.post(worker)
-        except (EOFError, TimeoutError) as error:
-            self._lose(command, worker, error)
-
-    def _await(self, command: Command, worker: Worker, outcomes: dict[int, Outcome | None]) -> None:
-        """Wait for one worker, and deal with what happens meanwhile."""
-        if worker.alive and worker.wait(self._due):
-            self._take(command, worker, outcomes)
-            return
-        died = self._pool.died()
-        if not worker.alive and worker not in died:
-            died.append(worker)
-        for dead in died:
-            if dead.index not in outcomes:
-                self._keep(command, dead, self._last_replies(dead), outcomes)
-            if dead.index not in outcomes:
-                self._lose(command, dead, EOFError())
-        if not died and self._due is not None and time.monotonic() >= self._due:
-            self._lose(command, worker, TimeoutError())
-
-    def _take(self, command: Command, worker: Worker, outcomes: dict[int, Outcome | None]) -> None:
-        try:
-            replies = worker.collect(self._pool.buffers, self._due)
-        except (EOFError, TimeoutError) as error:
-            self._lose(command, worker, error)
-        else:
-            self._keep(command, worker, replies, outcomes)
-
-    def _keep(self, command: Command, worker: Worker, replies: Replies, outcomes: dict[int, Outcome | None]) -> None:
-        """Replies to earlier, interrupted calls are dropped."""
-        for sequence, _, outcome in replies:
-            if sequence == command.sequence:
-                outcomes[worker.index] = outcome
-
-    def _last_replies(self, dead: Worker) -> Replies:
-        """A worker may have answered before it died: then its death matters only for the next call."""
-        try:
-            return dead.collect(self._pool.buffers, time.monotonic() + 0.1)
-        except (EOFError, TimeoutError):
-            return []
-
-    def _lose(self, command: Command, worker: Worker, error: EOFError | TimeoutError) -> None:
-        """A worker is gone, or has not answered in time: replace it."""
-        self._pool.kill(worker)
-        late = isinstance(error, TimeoutError)
-        self._replace(command, worker, worker.overdue() if late else worker.death())
-        self._due = self._deadline()
-
-    def _replace(self, command: Command, dead: Worker, error: WorkerDiedError | WorkerTimeoutError) -> None:
-        """Start a worker in the place of a dead one and give it the command, or raise the error.
-
-        If the new one dies too, before it has the command, that is the next loss.
-        """
-        while True:
-            self._count_restart(command.kind, error)
-            try:
-                command.post(self._pool.replace(dead, self._inheritance(dead.spec)))
-            except (EOFError, TimeoutError, WorkerDiedError) as second:
-                dead = self._pool.workers[dead.index]
-                self._pool.kill(dead)
-                error = second if isinstance(second, (WorkerDiedError, WorkerTimeoutError)) else dead.death()
-            except VectorError as second:
-                raise second from error
-            else:
-                return
-
-    def _settle(self) -> None:
-        """After an interrupted call: wait for the workers that are still busy, and drop their replies."""
-        deadline = self._deadline()
-        for worker in self._pool.workers:
-            while worker.alive and worker.outstanding:
-                try:
-                    if worker.wait(deadline):
-                        worker.collect(self._pool.buffers, deadline)
-                        continue
-                except (EOFError, TimeoutError):
-                    self._pool.kill(worker)
-                    continue
-                self._pool.died()
-                if deadline is not None and time.monotonic() >= deadline:
-                    self._pool.kill(worker)
-        self._unsettled = False
+        return tuple(worker.process.pid for worker in self._workers)
 
     def _next_sequence(self) -> int:
+        """The number that the reply to the next call must carry."""
         self._sequence = (self._sequence + 1) & 0x7FFFFFFF
         return self._sequence
 
+    def _submit(self, call: Call) -> None:
+        sequence = self._next_sequence()
+        self._flying[sequence] = call
+        worker = self._workers[call.worker]
+        if not worker.alive:
+            return
+        try:
+            if worker.commands is not None and call.kind in STEPS:
+                worker.post(sequence, STEP_ALL if call.env_ids is None else call.env_ids[0] - worker.spec.first)
+            else:
+                worker.post_message(sequence, call.kind, self._arguments(call), self._deadline())
+        except (EOFError, TimeoutError) as error:
+            worker.kill(late=isinstance(error, TimeoutError))
+
+    def _land_all(self, deadline: float | None) -> Replies:
+        """From the last worker to the first: when the last one has answered, the others mostly have too.
+
+        So the parent is woken about once per step however many workers there are.
+        """
+        found: Replies = []
+        for sequence, call in reversed(list(self._flying.items())):
+            worker = self._workers[call.worker]
+            if found and worker.replies is not None and worker.alive:
+                found += self._take(worker, deadline)  # has mostly replied by now
+            while sequence in self._flying:
+                if worker.alive and worker.wait(deadline):
+                    found += self._take(worker, deadline)
+                    continue
+                died = self._died()
+                for dead in died:
+                    found += self._take_last(dead)
+                if died or not worker.alive:
+                    return found
+                if deadline is not None and time.monotonic() >= deadline:
+                    break  # the others may have answered
+        return found
+
+    def _died(self) -> list[Worker]:
+        """Workers that have ended on their own since the last look."""
+        ready = {key.fd for key, _ in self._deaths.select(0)}
+        found = [worker for worker in self._workers if worker.alive and worker.process.sentinel in ready]
+        for worker in found:
+            worker.note_death()
+        return found
+
+    def _take_last(self, dead: Worker) -> Replies:
+        """A worker may have answered before it died: then its death matters only for the next call."""
+        return self._take(dead, time.monotonic() + 0.1)
+
+    def _take(self, worker: Worker, deadline: float | None) -> Replies:
+        """Replies that have arrived; those to earlier, interrupted calls are dropped."""
+        try:
+            replies = worker.collect(self._buffers, deadline)
+        except (EOFError, TimeoutError) as error:
+            worker.kill(late=isinstance(error, TimeoutError))
+            return []
+        flying = self._flying
+        return [(flying.pop(sequence), outcome) for sequence, outcome in replies if sequence in flying]
+
+    def _drop_calls(self) -> None:
+        """Wait for the workers that are still busy, and drop their replies."""
+        deadline = self._deadline()
+        for worker in self._workers:
+            while worker.alive and worker.outstanding:
+                if worker.wait(deadline):
+                    self._take(worker, deadline)
+                elif not self._died() and deadline is not None and time.monotonic() >= deadline:
+                    worker.kill(late=True)
+        self._flying.clear()
+
     def _shut_down(self, timeout: float) -> None:
-        del self._buffers
-        self._pool.close(timeout)
+        """Ask all workers to close their environments, and kill those that have not ended in time."""
+        self.__dict__.pop("_buffers", None)
+        deadline = time.monotonic() + timeout
+        for worker in self._workers if timeout > 0 else ():
+            with contextlib.suppress(EOFError, TimeoutError):
+                worker.post_message(0, "close", (), deadline)
+        for worker in self._workers:
+            worker.process.join(max(0.0, deadline - time.monotonic()))
+        late = [worker for worker in self._workers if worker.process.is_alive()]
+        for worker in late:
+            worker.process.terminate()
+        for worker in late:
+            worker.kill()
+        for worker in self._workers:
+            worker.release()
+        self._workers = []
+        self._deaths.close()
+        if self._block is not None:
+            self._block.close()
 
 
 class PipesVectorEnv(ProcessVectorEnv):
@@ -196,3 +360,9 @@ class PipesVectorEnv(ProcessVectorEnv):
 
 class SharedMemoryVectorEnv(ProcessVectorEnv):
     """Environments in worker processes; arrays in anonymous shared memory, one signal each way per worker and step."""
+
+
+def pollable(selector: selectors.BaseSelector) -> int:
+    """An epoll or kqueue can itself be polled."""
+    fd: int = selector.fileno()  # type: ignore[attr-defined]
+    return fd

@@ -1,6 +1,4 @@
-"""What the machine offers and the manners of a worker process: cores, memory, threads, and dying with the parent."""
-
-from __future__ import annotations
+"""What the machine offers (memory, open files), and processes on it: how they start, behave, die with their parent."""
 
 import contextlib
 import ctypes
@@ -10,16 +8,22 @@ import signal
 import sys
 import threading
 import time
+import types
 from collections.abc import Iterator
+from multiprocessing import forkserver
 from pathlib import Path
+from typing import Any, Literal
 
 from stockade.errors import UnsupportedFeatureError
+
+StartMethod = Literal["fork", "forkserver", "spawn"]
 
 _LIBRARIES = ("OMP", "MKL", "OPENBLAS", "NUMEXPR")
 ONE_THREAD = {**{f"{name}_NUM_THREADS": "1" for name in _LIBRARIES}, "VECLIB_MAXIMUM_THREADS": "1"}
 """Environment variables that keep numerical libraries to one thread."""
 _CGROUP = Path("/sys/fs/cgroup")
 _PR_SET_PDEATHSIG = 1
+_start_lock = threading.Lock()
 
 
 def available_memory() -> int | None:
@@ -66,6 +70,30 @@ def variables_set(values: dict[str, str]) -> Iterator[None]:
             os.environ.pop(name, None)
 
 
+@contextlib.contextmanager
+def ready_to_start(start_method: StartMethod, modules: tuple[str, ...]) -> Iterator[None]:
+    """Start processes that use one thread, do not import the user's script again, and find our modules loaded.
+
+    Workers get what they run by value (cloudpickle) and do not need the script, so it is hidden from `multiprocessing`
+    while they start: no `if __name__ == "__main__"` is needed, and 200 workers do not import Torch 200 times. The fork
+    server imports `modules` once, for all, if it does not run yet: that is from the first process on.
+    """
+    with _start_lock, variables_set(ONE_THREAD):
+        if start_method == "fork":
+            yield
+            return
+        if start_method == "forkserver":
+            server: Any = forkserver
+            known = getattr(server._forkserver, "_preload_modules", [])
+            server.set_forkserver_preload(list(dict.fromkeys([*known, *modules])))
+        script = sys.modules["__main__"]
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = script
+
+
 def use_one_thread() -> None:
     """In a worker: one thread for what is already loaded (a forked child inherits loaded libraries)."""
     for name, one in ONE_THREAD.items():
@@ -102,3 +130,17 @@ def _wait_and_die(parent: int) -> None:
                 os.kill(parent, 0)
                 time.sleep(0.5)
     os._exit(1)
+
+
+def describe_exit(code: int | None) -> str:
+    if code is None:
+        return "ended, nobody knows how"
+    if code >= 0:
+        return f"ended by itself with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    hints = {"SIGKILL": "somebody's kill -9, or the kernel was out of memory", "SIGSEGV": "a fault in native code",
+             "SIGBUS": "a fault in native code, or out of memory"}  # fmt: skip
+    return f"was ended by {name} ({hints[name]})" if name in hints else f"was ended by {name}"

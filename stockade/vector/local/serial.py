@@ -1,7 +1,5 @@
 """Backend `serial`: actions -> one slice of all environments in this process, one after the other -> results."""
 
-from __future__ import annotations
-
 from stockade.vector.base import BaseVectorEnv
 from stockade.vector.outcome import Description, Factory, RunConfig, build_environments
 from stockade.vector.slice import EnvSlice

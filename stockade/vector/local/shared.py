@@ -9,15 +9,14 @@ new is known from the eventfd alone, whose kernel lock also orders the memory. A
 socket does, and there is no name to leave behind, as there is with a POSIX semaphore.
 """
 
-from __future__ import annotations
-
 import contextlib
 import mmap
 import os
 import select
 import time
+from typing import Self
 
-from stockade.errors import SharedMemoryError, UnsupportedFeatureError
+from stockade.errors import SharedMemoryError
 from stockade.vector.local.machine import available_memory
 
 STEP_ALL = 1 << 30
@@ -82,14 +81,7 @@ class Ring:
 
 def ring_bytes(environments: int) -> int:
     """Size of a ring for a worker with so many environments: one entry each, and a few for messages."""
-    return 8 * (-(-(environments + _SPARE) // 8) * 8)
-
-
-def require_eventfd() -> None:
-    if not hasattr(os, "eventfd"):
-        raise UnsupportedFeatureError(
-            "the backends shared_memory and async need eventfd, which is Linux only: take backend='pipes' or 'serial'"
-        )
+    return 64 * -(-(environments + _SPARE) // 8)
 
 
 class SharedBlock:
@@ -102,12 +94,17 @@ class SharedBlock:
         self.view = memoryview(self._map)
 
     @classmethod
-    def allocate(cls, size: int) -> SharedBlock:
+    def allocate(cls, size: int) -> Self:
         """A new block, its pages reserved, so that the want of memory shows now and not as a SIGBUS later."""
         size = -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
         free = available_memory()
+        known = "" if free is None else f", {free / 2**20:,.0f} MiB are available"
+        too_big = SharedMemoryError(
+            f"the environments' arrays need {size / 2**20:,.0f} MiB of shared memory{known}: "
+            f"take fewer environments or smaller observations, or raise the memory limit"
+        )
         if free is not None and size > free:
-            raise SharedMemoryError(_too_big(size, free))
+            raise too_big
         fd = os.memfd_create("stockade", os.MFD_CLOEXEC)
         try:
             os.ftruncate(fd, size)
@@ -115,7 +112,7 @@ class SharedBlock:
             return cls(fd, size)
         except OSError as error:
             os.close(fd)
-            raise SharedMemoryError(_too_big(size, free)) from error
+            raise too_big from error
 
     def close_fd(self) -> None:
         """Close the descriptor; the mapping lives on."""
@@ -129,11 +126,3 @@ class SharedBlock:
         with contextlib.suppress(BufferError):
             self.view.release()
             self._map.close()
-
-
-def _too_big(size: int, free: int | None) -> str:
-    known = "" if free is None else f", {free / 2**20:,.0f} MiB are available"
-    return (
-        f"the environments' arrays need {size / 2**20:,.0f} MiB of shared memory{known}: "
-        f"take fewer environments or smaller observations, or raise the memory limit"
-    )

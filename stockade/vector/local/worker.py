@@ -4,8 +4,6 @@ Two ways to serve, one `SliceHost`: commands and arrays as messages (`pipes`), o
 memory, with messages only for what is rare or has no fixed size (`shared_memory`, `async`).
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
@@ -104,8 +102,7 @@ def _serve_rings(channel: Channel, host: SliceHost, placement: Placement) -> Non
             kind, arguments = from_peer(channel.receive())
             if kind == "close":
                 return
-            one = arguments[0][0] if kind == "reset_some" else code  # the parent waits for this environment
-            replies.add(sequence, one, host.handle(kind, arguments))
+            replies.add(sequence, code, host.handle(kind, arguments))
 
 
 class _Replies:

@@ -4,14 +4,11 @@ Ray is one thing for the whole process. If the user has started it, it is left a
 last vector environment that uses it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os
 import socket
 import threading
-import time
 import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,7 +19,7 @@ from stockade.vector.host import SliceHost, SliceSpec
 from stockade.vector.local.channel import from_peer, quickly_pickled, to_parent, to_worker
 from stockade.vector.local.machine import use_one_thread, variables_set
 from stockade.vector.outcome import Description, Failure
-from stockade.vector.workers import raise_if_failed
+from stockade.vector.workers import overdue, raise_if_failed
 
 _PATIENCE = 10.0
 """Seconds until the user is told that actors wait for CPUs, or that nobody listens at an address."""
@@ -56,11 +53,10 @@ class RayConfig:
 class _Started:
     """The Ray that was started by us: its address, whether it runs on this machine alone, how many use it."""
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.address: str | None = None
-        self.here = False
-        self.users = 0
+    lock = threading.Lock()
+    address: str | None = None
+    here = False
+    users = 0
 
 
 _started = _Started()
@@ -151,18 +147,20 @@ class SliceActor:
 class RemoteWorker:
     """One actor, seen from the driver; `place` is its (process id, host), None before its environments are built."""
 
-    def __init__(self, ray: Any, spec: SliceSpec, config: RayConfig) -> None:
+    def __init__(self, connection: Connection, spec: SliceSpec) -> None:
         self.spec = spec
+        self.alive = True  # False once its loss has been noticed
         self.place: tuple[int, str] | None = None
-        self._ray = ray
-        self._config = config
+        self._ray = connection.ray
+        self._reason = ""  # why it was lost, as Ray says
+        self._start_timeout = connection.config.start_timeout
         # Ray must not repeat calls: an environment would be stepped twice.
-        options = {**config.actor_options, "max_restarts": 0, "max_task_retries": 0, "max_concurrency": 1}
-        self.actor = ray.remote(SliceActor).options(**options).remote()
+        options = {**connection.config.actor_options, "max_restarts": 0, "max_task_retries": 0, "max_concurrency": 1}
+        self.actor = self._ray.remote(SliceActor).options(**options).remote()
         self.building = self.actor.build.remote(to_worker(spec))
 
     def greet(self) -> Description:
-        errors, limit = self._ray.exceptions, self._config.start_timeout
+        errors, limit = self._ray.exceptions, self._start_timeout
         try:
             answer = from_peer(self._ray.get(self.building, timeout=limit))
         except errors.GetTimeoutError:
@@ -173,7 +171,8 @@ class RemoteWorker:
                 self.spec.env_ids,
             ) from None
         except errors.RayError as error:
-            raise self.death(error, "It ended while it was building its environments.") from error
+            self.note_loss(error)
+            raise self.death("It ended while it was building its environments.") from error
         raise_if_failed(answer, self.spec)
         description, pid, host = answer
         self.place = pid, host
@@ -185,12 +184,18 @@ class RemoteWorker:
         return self.actor.serve.remote(pickled((kind, arguments)))
 
     def kill(self) -> None:
+        """For good: Ray may think of an actor as out of reach only, and it must not come back."""
         with contextlib.suppress(self._ray.exceptions.RayError):
             self._ray.kill(self.actor)
 
-    def death(self, error: Exception, note: str = "") -> WorkerDiedError:
-        reason = " ".join(str(error).split())
-        return WorkerDiedError(f"{self.name} was lost: {reason} {note}", self.spec.index, self.spec.env_ids, None)
+    def note_loss(self, error: Exception) -> None:
+        self.alive, self._reason = False, " ".join(str(error).split())
+
+    def death(self, note: str = "") -> WorkerDiedError:
+        return WorkerDiedError(f"{self.name} was lost: {self._reason} {note}", self.spec.index, self.spec.env_ids)
+
+    def overdue(self) -> WorkerTimeoutError:
+        return overdue(self.name, self.spec)
 
     @property
     def name(self) -> str:
@@ -204,16 +209,16 @@ def free_cpus(ray: Any) -> str:
     return f"{free:g} of the Ray cluster's {there:g} CPUs are free."
 
 
-def warn_if_waiting(ray: Any, workers: list[RemoteWorker], config: RayConfig) -> None:
+def warn_if_waiting(connection: Connection, workers: list[RemoteWorker]) -> None:
     """Tell the user why nothing happens, if actors wait for CPUs: others may free some, or a cluster may grow."""
-    building = [worker.building for worker in workers]
+    ray, building = connection.ray, [worker.building for worker in workers]
     waiting = ray.wait(building, num_returns=len(building), timeout=_PATIENCE)[1]
-    share = config.actor_options["num_cpus"] or 0
+    share = connection.config.actor_options["num_cpus"] or 0
     if waiting and ray.available_resources().get("CPU", 0.0) < share:
         warnings.warn(
             f"{len(waiting)} of {len(workers)} workers wait for {share:g} CPUs each. {free_cpus(ray)} "
             f"Take fewer workers=, or let them share with actor_options={{'num_cpus': 0.1}}",
-            stacklevel=6,
+            stacklevel=8,
         )
 
 
@@ -227,11 +232,6 @@ def end_all(ray: Any, workers: list[RemoteWorker], timeout: float) -> None:
     if workers:  # calls to actors are done when Ray knows that these have ended
         calls = [worker.actor.serve.remote(b"") for worker in workers]
         ray.wait(calls, num_returns=len(calls), timeout=max(timeout, 1.0))
-
-
-def seconds_until(deadline: float | None) -> float | None:
-    """For Ray's `timeout`: None waits for ever."""
-    return None if deadline is None else max(0.0, deadline - time.monotonic())
 
 
 def require_listener(address: str) -> None:
