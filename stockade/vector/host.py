@@ -9,9 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from stockade.vector.infos import scatter_infos
 from stockade.vector.local.channel import from_peer, to_parent
-from stockade.vector.outcome import Description, Failure, Inheritance, Outcome, RunConfig, build_environments
+from stockade.vector.outcome import (
+    Description,
+    Failure,
+    Inheritance,
+    Outcome,
+    RunConfig,
+    build_environments,
+    scatter_infos,
+)
 from stockade.vector.slice import EnvSlice
 from stockade.vector.spaces import Buffers, rows_of
 

@@ -341,12 +341,11 @@ class ProcessVectorEnv(WorkerVectorEnv):
                 worker.post_message(0, "close", (), deadline)
         for worker in self._workers:
             worker.process.join(max(0.0, deadline - time.monotonic()))
-        late = [worker for worker in self._workers if worker.process.is_alive()]
-        for worker in late:
-            worker.process.terminate()
-        for worker in late:
-            worker.kill()
         for worker in self._workers:
+            if worker.process.is_alive():
+                worker.process.terminate()  # all of them, before the first is waited for
+        for worker in self._workers:
+            worker.kill()
             worker.release()
         self._workers = []
         self._deaths.close()
