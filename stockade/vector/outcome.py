@@ -105,22 +105,6 @@ class Description:
             raise UnsupportedFeatureError(f"true_states={rule!r} needs environments with a method true_state()")
 
 
-def build_environments(factory: Factory, count: int) -> list[gymnasium.Env[Any, Any]]:
-    """Build `count` environments; if one fails, close those that exist."""
-    environments: list[gymnasium.Env[Any, Any]] = []
-    try:
-        for _ in range(count):
-            environments.append(factory())
-            first, latest = environments[0], environments[-1]
-            if (latest.observation_space, latest.action_space) != (first.observation_space, first.action_space):
-                raise ValueError(f"the factory gives environments with different spaces: {first} and {latest}")
-    except BaseException:
-        for environment in environments:
-            environment.close()
-        raise
-    return environments
-
-
 @dataclass
 class Failure:
     """An exception inside one environment, ready to cross a process border."""
