@@ -25,7 +25,7 @@ from stockade.cage2.scenario import HOSTS
 from stockade.errors import InputError, flag_of
 from stockade.files import check_writable, write_durably
 from stockade.learn.config import CHAMPION, PPOConfig, TrainConfig
-from stockade.learn.leaderboard import CELLS, PUBLISHED, REDS
+from stockade.learn.evaluate import CELLS, PUBLISHED, REDS
 from stockade.text import Table, interval
 
 #: Actions, hosts and decoys that are rarer than this per episode are left out.
@@ -231,7 +231,7 @@ def main(arguments: list[str] | None = None) -> int:
     command = tyro.cli(commands, args=arguments, description=__doc__)
     try:
         return int(command.run())
-    except InputError as error:
+    except (InputError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from champion_evaluate import ABLATION_SEED, RESULTS, RULE_SETS, evaluate_cells, read_json, write_json
 
-from stockade.bench.stamp import machine_stamp
+from stockade.bench.result import machine_stamp
 from stockade.errors import InputError
 from stockade.files import check_writable
 from stockade.learn.agents import load

@@ -15,15 +15,14 @@ from champion_evaluate import BEHAVIOUR_SEED, RESULTS, RULE_SETS, rounded, write
 
 import stockade
 from stockade.baselines import Defender
-from stockade.bench.stamp import machine_stamp
+from stockade.bench.result import machine_stamp
 from stockade.cage2 import actions as blue
 from stockade.cage2.actions import ACTION_HOST, ACTION_NAMES, N_ACTIONS
 from stockade.cage2.scenario import HOST_COST, HOSTS, N_HOSTS, RESTORE_COST, SERVICE_DOWN_COST
 from stockade.errors import InputError
 from stockade.files import check_writable
 from stockade.learn.agents import load
-from stockade.learn.evaluate import SEEDS_PER_CELL
-from stockade.learn.leaderboard import REDS
+from stockade.learn.evaluate import REDS, SEEDS_PER_CELL
 
 FIRST_STEPS = 12
 #: Kinds of actions that are told apart, by name.

@@ -20,14 +20,12 @@ import numpy as np
 import tyro
 
 from stockade.bench.pictures import legend_below, new_figure, plain, save
-from stockade.bench.stamp import machine_stamp
+from stockade.bench.result import machine_stamp
 from stockade.errors import InputError
 from stockade.files import as_json, check_writable, write_durably
 from stockade.learn.agents import Agent, load
-from stockade.learn.evaluate import SEEDS_PER_CELL, EvaluateConfig, evaluate, play
-from stockade.learn.leaderboard import CELLS
-from stockade.learn.metrics import WINDOW, read_metrics
-from stockade.learn.results import total_interval
+from stockade.learn.evaluate import CELLS, SEEDS_PER_CELL, EvaluateConfig, evaluate, play, total_interval
+from stockade.learn.files import WINDOW, read_metrics
 from stockade.learn.train import VALIDATION_SEED, find_run, read_config
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -6,6 +6,7 @@ is imported when they are called, so that `import stockade` stays light.
 
 from __future__ import annotations
 
+import inspect
 import numbers
 from dataclasses import fields, replace
 from pathlib import Path
@@ -16,7 +17,8 @@ from stockade.errors import InputError, SettingError, did_you_mean
 
 if TYPE_CHECKING:
     from stockade.baselines import Defender
-    from stockade.learn.results import EvaluateResult, TrainResult
+    from stockade.learn.evaluate import EvaluateResult
+    from stockade.learn.train import TrainResult
     from stockade.workflow.search import SearchResult
 
 T = TypeVar("T")
@@ -117,9 +119,9 @@ def _configure(base: T, settings: dict[str, Any], function: str, inner: str = ""
     """A copy of a frozen dataclass with some settings changed: its own, or those of the dataclass in field `inner`."""
     own = {f.name for f in fields(base)}  # type: ignore[arg-type]
     inner_names = {f.name for f in fields(getattr(base, inner))} - own if inner else set()
+    known = sorted(own | inner_names)
     for name in settings:
-        if name not in own | inner_names:
-            known = sorted(own | inner_names)
+        if name not in known:
             near = did_you_mean(name, known) or f" It knows {', '.join(known)}."
             raise InputError(f"{function}() has no setting {name!r}.{near}")
     changes = _checked(base, {name: value for name, value in settings.items() if name in own})
@@ -139,7 +141,9 @@ def _checked(config: Any, settings: dict[str, Any]) -> dict[str, Any]:
         elif isinstance(value, list) and get_origin(hint) is tuple:
             value = tuple(value)
         if not _fits(value, hint):
-            raise SettingError(name, value, f"is not possible: it must be {_described(hint)}")
+            one_of = f"one of {', '.join(map(repr, get_args(hint)))}"
+            wanted = one_of if get_origin(hint) is Literal else f"of type {inspect.formatannotation(hint)}"
+            raise SettingError(name, value, f"is not possible: it must be {wanted}")
         changes[name] = value
     return changes
 
@@ -155,15 +159,3 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint in (int, float):
         return isinstance(value, numbers.Integral if hint is int else numbers.Real) and not isinstance(value, bool)
     return isinstance(value, hint)
-
-
-def _described(hint: Any) -> str:
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Literal:
-        return f"one of {', '.join(map(repr, arguments))}"
-    if origin in (Union, UnionType):
-        return " or ".join(map(_described, arguments))
-    if origin is tuple:
-        return f"a tuple of {_described(arguments[0])}"
-    names = {int: "a whole number", float: "a number", bool: "True or False", str: "text", type(None): "None"}
-    return names.get(hint, f"a {getattr(hint, '__name__', hint)}")

@@ -64,10 +64,8 @@ class Defender:
         if array.shape == (self._size,):
             return array[None], True
         if array.ndim != 2 or array.shape[1] < self._size or (array.shape[1] > self._size and not self._wider_fits):
-            raise InputError(
-                f"{self.name} expects observations of shape ({self._size},) or (n, {self._size}), not {array.shape}; "
-                f"make its environment with obs={self.obs!r}"
-            )
+            fit = f"({self._size},) or (n, {self._size}), not {array.shape}; make its environment with obs={self.obs!r}"
+            raise InputError(f"{self.name} expects observations of shape {fit}")
         return array, False
 
 
@@ -77,6 +75,9 @@ class Baseline(Defender):
     _wider_fits = True
 
     def __init__(self, name: str) -> None:
+        name = ALIASES.get(name, name)
+        if name not in BASELINES:
+            raise InputError(f"unknown baseline {name!r}; use one of {', '.join(BASELINES)}")
         super().__init__(name, "bits", OBS_SIZE, greedy=False)
         self._function = BASELINES[name]
 
@@ -145,11 +146,3 @@ BASELINES = {
     "sleep": sleep, "random": random, "react-remove": react_remove, "react-restore": react_restore, "greedy": greedy,
 }  # fmt: skip
 ALIASES = {"react": "react-restore"}
-
-
-def make_baseline(name: str) -> Baseline:
-    """The baseline of that name; `react` is `react-restore`."""
-    name = ALIASES.get(name, name)
-    if name not in BASELINES:
-        raise InputError(f"unknown baseline {name!r}; use one of {', '.join(BASELINES)}")
-    return Baseline(name)

@@ -89,9 +89,8 @@ class EnvironmentFailure(VectorError):
     """What is known about an exception inside one environment; the `__cause__` of the exception that the user sees.
 
     Attributes:
-        during: "step", "reset", or the name of the method called.
-        action: the last action it was given (None if the failure was not in a step).
-        seed: the seed of its last seeded reset (None if it was never seeded). step: of its episode, how many were made.
+        during: "step", "reset", or the name of the method called. step: how many its episode has made.
+        action: the last that it was given, or None (not in a step). seed: of its last seeded reset, or None.
         remote_traceback: the traceback as text, as it looked where it happened.
         results: the five values of the interrupted step, valid for all other environments (None for other calls).
         others: failures of further environments in the same call.
@@ -115,10 +114,8 @@ class NonFiniteError(VectorError, ValueError):
     """A reward or an observation (`what`) of environment `env_id` was NaN or infinite, in `step` of its episode."""
 
     def __init__(self, env_id: int, step: int, what: str) -> None:
-        super().__init__(
-            f"environment {env_id} gave a NaN or infinite {what} at step {step} of its episode. "
-            f"Fix the environment, or pass check_finite=False if such values are intended."
-        )
+        fix = "Fix the environment, or pass check_finite=False if such values are intended."
+        super().__init__(f"environment {env_id} gave a NaN or infinite {what} at step {step} of its episode. {fix}")
         self.env_id, self.step, self.what = env_id, step, what
 
     def __reduce__(self) -> tuple[Any, ...]:

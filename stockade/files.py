@@ -1,9 +1,4 @@
-"""Files that commands write: durable ones, and results as JSON for `--json FILE` and `--json -`.
-
-with json_output(self.json) as write:   # refused here, before any work, if the file cannot be written
-    ...
-    write(content)
-"""
+"""Files that commands write: durable ones, and results as JSON for `--json FILE` and `--json -`."""
 
 import contextlib
 import json
@@ -19,8 +14,7 @@ import tyro
 
 from stockade.errors import InputError
 
-JsonFile = Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
-"""Type of a command's `json` option."""
+JsonFile = Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]  #: a command's `json` option
 
 
 def write_durably(path: Path, content: bytes) -> None:
@@ -56,8 +50,9 @@ def check_writable(path: Path, option: str) -> None:
 
 @contextlib.contextmanager
 def json_output(path: Path | None) -> Iterator[Callable[[Any], None]]:
-    """Give a function that writes a command's result: to a file, nowhere (None), or for `-` to standard output, which
-    it then has for itself: what is printed meanwhile goes to standard error."""
+    """Give a function that writes a command's result: to a file (refused here, before any work, if it cannot be
+    written), nowhere (None), or for `-` to standard output, which it then has for itself: what is printed meanwhile
+    goes to standard error."""
     if path is None:
         yield lambda content: None
     elif str(path) == "-":

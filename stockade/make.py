@@ -34,7 +34,6 @@ class VecOptions(BackendOptions, total=False):
     render_mode: str | None
 
 
-_CONFIG_OPTIONS = WorldConfig.__dataclass_fields__.keys()
 _WORLD_OPTIONS = VecOptions.__annotations__.keys() - BackendOptions.__annotations__.keys()
 
 make = CAGE2Env
@@ -83,7 +82,7 @@ def make_vec(
         if world:
             raise ValueError(f"{sorted(world)} are options of the built-in world; with env= set them in your function")
         return make_vector(backend, env, n_envs, **rest)
-    WorldConfig(**{name: world[name] for name in world if name in _CONFIG_OPTIONS})  # a bad value is refused here
+    WorldConfig(**{name: world[name] for name in WorldConfig.__dataclass_fields__ if name in world})  # checks values
     world = {"info": False, **world}
     if backend == "ray":
         return make_vector(backend, NativeFactory(world), n_envs, **rest)
@@ -95,6 +94,5 @@ def make_vec(
 def register() -> None:
     """Register the world with Gymnasium, single and vectorised; importing stockade does so."""
     if ENV_ID not in gymnasium.registry:
-        gymnasium.register(
-            ENV_ID, "stockade.cage2.env:CAGE2Env", vector_entry_point="stockade.vector.native:NativeVectorEnv"
-        )
+        vectorised = "stockade.vector.native:NativeVectorEnv"
+        gymnasium.register(ENV_ID, "stockade.cage2.env:CAGE2Env", vector_entry_point=vectorised)

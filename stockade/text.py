@@ -1,4 +1,4 @@
-"""The one table printer and the one set of number formats, for the terminal, Markdown pages and notebooks.
+"""The one table printer and the one set of number formats, for the terminal, Markdown pages and notebooks; progress.
 
     print(Table(["run", "return"], [["a", interval(-13.52, 0.2)]], title="Runs"))
 
@@ -9,9 +9,11 @@ import html
 import itertools
 import math
 import re
+import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 WIDTH = 100  #: columns that a table may take in a terminal
 NARROWEST = 8  #: columns that a column of words keeps when a table must become narrower
@@ -101,6 +103,31 @@ def _fit(lengths: list[list[int]], sides: str, width: int) -> list[int]:
             break
         widths[max(wide, key=lambda k: widths[k])] -= 1
     return widths
+
+
+class Shown:
+    """Shows its `tables()`: as text by `print`, as HTML in a notebook."""
+
+    def tables(self) -> list[Table]:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self.tables()))
+
+    def _repr_html_(self) -> str:
+        return "".join(table._repr_html_() for table in self.tables())
+
+
+def in_notebook() -> bool:
+    """Code runs in a kernel of Jupyter, whose output is no terminal but shows a progress bar all the same."""
+    return "ipykernel" in sys.modules
+
+
+def progress_bar(progress: bool, **options: Any) -> Any:
+    """A bar of tqdm on a terminal or in a notebook; nothing elsewhere, or if `progress` is False."""
+    from tqdm import tqdm
+
+    return tqdm(disable=not (progress and (sys.stderr.isatty() or in_notebook())), **options)
 
 
 # -------------------------------------------------------------------------------------------------------------- numbers

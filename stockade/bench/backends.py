@@ -4,8 +4,6 @@ backend, number, world, mode -> why not, or an open environment -> its calls -> 
 opened by `stockade.make_vec`, so that a figure is of what a user gets. All others are optional.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import importlib.util
@@ -16,7 +14,6 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,7 +22,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 import stockade
 from stockade.bench.result import Tags
-from stockade.bench.runner import Case, Turn, UnavailableError, rate_case
+from stockade.bench.runner import Case, Turn, rate_case
 from stockade.bench.worlds import BUILT_IN, HORIZON, Factory, make_cyborg
 from stockade.cores import available_cores
 
@@ -41,11 +38,14 @@ MODES: dict[str, Any] = {
     "every 10 steps": 10,
     "episode end": "episode_end",
 }
-_ASYNC_WARM_UP = 5
-_JOIN_SECONDS = 5.0
-#: What some names begin with: the package that is needed, and how to install it.
-_PACKAGES = {"ray": ("ray", "'stockade[ray]'"), "PufferLib": ("pufferlib", "pufferlib"),
-             "Stable-Baselines3": ("stable_baselines3", "stable-baselines3")}  # fmt: skip
+#: What some names begin with: the package that is needed, and how to get it.
+_PACKAGES = {
+    "ray": ("ray", "pip install 'stockade[ray]'"),
+    "PufferLib": ("pufferlib", "pip install pufferlib"),
+    "Stable-Baselines3": ("stable_baselines3", "pip install stable-baselines3"),
+    "EnvPool": ("envpool", "pip install envpool"),
+    "MiniCAGE": ("mini_CAGE", "put the mini_CAGE folder of CybORG_plus_plus on PYTHONPATH"),
+}
 
 #: Of one turn: whether it is for true states alone, and the call; that of `async` returns how many steps it made.
 Calls = list[tuple[bool, Callable[[], Any]]]
@@ -61,14 +61,14 @@ class Opened(NamedTuple):
 
 # ----------------------------------------------------------------------------------------------------- other libraries
 def _sb3(kind: str, factory: Factory, n: int, **options: Any) -> Any:
-    _module("stable_baselines3.common.env_util", "stable-baselines3")  # else each of its workers would import it
-    vec_env = _module("stable_baselines3.common.vec_env", "stable-baselines3")
+    _module("stable_baselines3.common.env_util")  # else each of its workers would import it
+    vec_env = _module("stable_baselines3.common.vec_env")
     return getattr(vec_env, kind)([factory] * n, **options)
 
 
 def _pufferlib(factory: Factory, n: int) -> Any:
     """Several environments per process in shared memory, workers that never sleep."""
-    vector, emulation = (_module(f"pufferlib.{name}", "pufferlib") for name in ("vector", "emulation"))
+    vector, emulation = (_module(f"pufferlib.{name}") for name in ("vector", "emulation"))
     workers = max(k for k in range(1, available_cores() + 1) if n % k == 0)  # it wants equal shares
     creator = partial(emulation.GymnasiumPufferEnv, env_creator=factory)
     return vector.make(creator, backend=vector.Multiprocessing, num_envs=n, num_workers=workers)
@@ -86,21 +86,20 @@ PEERS: dict[str, Callable[[Factory, int], Any]] = {
 MANY_PROCESSES = ("Gymnasium AsyncVectorEnv", "Stable-Baselines3 SubprocVecEnv")
 
 
-@contextmanager
+@contextlib.contextmanager
 def open_envpool(n: int) -> Iterator[Turn]:
     """EnvPool's own CartPole: the yardstick of a pool written in C++."""
-    envpool = _module("envpool", "envpool")
-    envs = envpool.make_gymnasium("CartPole-v1", num_envs=n, num_threads=available_cores(), seed=0)
+    envs = _module("envpool").make_gymnasium("CartPole-v1", num_envs=n, num_threads=available_cores(), seed=0)
     actions = np.zeros(n, np.int32)
     with contextlib.closing(envs):
         envs.reset()
         yield lambda: len(envs.step(actions)[1])
 
 
-@contextmanager
+@contextlib.contextmanager
 def open_minicage(n: int) -> Iterator[Turn]:
     """MiniCAGE: the same game in vectorised NumPy, with other actions and observations; all worlds begin together."""
-    package = _module("mini_CAGE", "the mini_CAGE folder of CybORG_plus_plus, put on PYTHONPATH")
+    package = _module("mini_CAGE")
     envs, red = package.SimplifiedCAGE(num_envs=n), package.B_line_minimal()
     actions = np.random.default_rng(0).integers(0, 53, (HORIZON, n, 1))
     state, now = envs.reset()[0], 0
@@ -117,8 +116,9 @@ def open_minicage(n: int) -> Iterator[Turn]:
         yield turn
 
 
-OTHERS = {"MiniCAGE": ("MiniCAGE", open_minicage), "CartPole": ("EnvPool", open_envpool)}
-"""Simulators of their own, without a choice of backends: by world, the name and how to open it."""
+OTHERS = {"MiniCAGE": "MiniCAGE", "CartPole": "EnvPool"}
+"""Names of simulators of their own, without a choice of backends, by world."""
+_OPEN_OTHERS = {"MiniCAGE": open_minicage, "EnvPool": open_envpool}
 
 
 def installed(package: str) -> bool:
@@ -127,17 +127,14 @@ def installed(package: str) -> bool:
     return spec is not None and spec.origin is not None
 
 
-def _module(name: str, package: str) -> Any:
+def _module(name: str) -> Any:
     """Import a module, from within a folder of no importance: PufferLib puts a link into the current one."""
-    try:
-        with (warnings.catch_warnings(action="ignore"), contextlib.redirect_stderr(io.StringIO()),
-              tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder)):  # fmt: skip
-            return importlib.import_module(name)
-    except ImportError as error:
-        raise UnavailableError(f"{name.split('.')[0]} cannot be imported ({error}): pip install {package}") from error
+    with (warnings.catch_warnings(action="ignore"), contextlib.redirect_stderr(io.StringIO()),
+          tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder)):  # fmt: skip
+        return importlib.import_module(name)
 
 
-@contextmanager
+@contextlib.contextmanager
 def no_child_left() -> Iterator[None]:
     """End the processes that were started inside and are still there: others' close() may have failed half-way."""
     before = set(multiprocessing.active_children())
@@ -148,18 +145,16 @@ def no_child_left() -> Iterator[None]:
         for process in late:
             process.terminate()
         for process in late:
-            process.join(_JOIN_SECONDS)
+            process.join(5.0)
             if process.is_alive():
                 process.kill()
                 process.join()
 
 
-@contextmanager
+@contextlib.contextmanager
 def interrupts_later() -> Iterator[None]:
-    """Let Ctrl-C wait while processes are forked: in the middle of a fork it can get lost.
-
-    The children inherit that, so that it ends only the main process, which then ends them.
-    """
+    """Let Ctrl-C wait while processes are forked, in the middle of which it can get lost. The children inherit that, so
+    that it ends only the main process, which then ends them."""
     if threading.current_thread() is not threading.main_thread():  # it is never interrupted
         yield
         return
@@ -178,7 +173,7 @@ def why_not(backend: str, factory: Factory = BUILT_IN, mode: str = "steps only")
     """Why there is no such case; empty if there is one."""
     for start, (package, source) in _PACKAGES.items():
         if backend.startswith(start) and not installed(package):
-            return f"{start} is not installed: pip install {source}"
+            return f"{start} is not installed: {source}"
     if factory is make_cyborg:
         from stockade.integrations.cyborg import load_reference
 
@@ -199,7 +194,7 @@ def why_not(backend: str, factory: Factory = BUILT_IN, mode: str = "steps only")
     return next((reason for reason, applies in reasons.items() if applies), "")
 
 
-@contextmanager
+@contextlib.contextmanager
 def open_envs(
     backend: str, n: int, factory: Factory = BUILT_IN, mode: str = "steps only", **options: Any
 ) -> Iterator[Opened]:
@@ -252,28 +247,25 @@ def _calls(envs: Any, backend: str, n: int, mode: str) -> Calls:
     return [(True, ask)] * before + [(False, partial(envs.step, actions))] + [(True, ask)] * after
 
 
-@contextmanager
+@contextlib.contextmanager
 def open_turn(backend: str, n: int, *arguments: Any, **options: Any) -> Iterator[Turn]:
     """One turn is a step of all environments (of `async`: of a batch), with or without true states."""
     with open_envs(backend, n, *arguments, **options) as opened:
-        if backend == "async":
-            receive_and_send = opened.calls[0][1]
-            for _ in range(_ASYNC_WARM_UP):  # uses up what is ready from before
-                receive_and_send()
-            yield receive_and_send
-            return
 
         def turn() -> int:
             for _, call in opened.calls:
-                call()
-            return n
+                made = call()
+            return made if backend == "async" else n
 
+        for _ in range(5 if backend == "async" else 0):  # uses up what is ready from before
+            turn()
         yield turn
 
 
-def env_case(tags: Tags, seconds: float, factory: Factory, least: int = 1, **options: Any) -> Case:
+def env_case(tags: Tags, seconds: float, factory: Factory = BUILT_IN, least: int = 1, **options: Any) -> Case:
     """Steps per second of the backend, number of environments and, if it is there, mode of true states of the tags."""
-    backend, mode = tags["backend"], tags.get("mode", "steps only")
-    opening = partial(open_turn, backend, tags["n_envs"], factory, mode, **options)
-    foreign = backend in PEERS or backend == "ray"
+    backend, n, mode = tags["backend"], tags["n_envs"], tags.get("mode", "steps only")
+    other = _OPEN_OTHERS.get(backend)
+    opening = partial(other, n) if other else partial(open_turn, backend, n, factory, mode, **options)
+    foreign = backend in (*PEERS, *_OPEN_OTHERS, "ray")
     return rate_case(tags, opening, seconds, least, why_not(backend, factory, mode), foreign)

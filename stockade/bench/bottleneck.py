@@ -3,33 +3,27 @@
 bottleneck: the time that is shared out, summing to 100 %, is that of the cores a backend uses: wall time of the calls x
 min(workers, cores).
 - environment, true states: CPU time inside the environments' own calls (`worlds.TimedEnv`);
-- waiting for the slowest: cores without work because all their workers are done and others are not (from the moments
-  at which each worker's last environment was done);
+- waiting for the slowest: cores without work because all their workers are done and others are not;
 - messages: all other CPU time of workers and driver: encoding, copying, waking each other, bookkeeping;
-- process management: what remains: cores that nobody used although there was work, while processes are woken and
-  switched, or other programs had them.
+- process management: what remains, while processes are woken and switched, or other programs had the cores.
 
-stragglers: efficiency is the CPU time inside the environments over that of all cores: 1 would mean that no core ever
-waits. The bounds are simulated: steps sampled from the same distribution, handed out without any overhead.
+stragglers: efficiency is the CPU time inside the environments over that of all cores; 1: no core ever waits.
 """
-
-from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from stockade.bench.backends import EACH, LOCAL, MANY_PROCESSES, MODES, PEERS, Opened, open_envs, open_turn, why_not
-from stockade.bench.command import BenchCommand, Notes
-from stockade.bench.result import Figure, find
-from stockade.bench.runner import Case, Sample, frozen_heap, in_turns
+from stockade.bench.result import Figure, Result, find
+from stockade.bench.runner import BenchCommand, Case, Sample, Words, frozen_heap, in_turns, option
 from stockade.bench.throughput import OF_THE_CORES
 from stockade.bench.worlds import BUILT_IN, END, HORIZON, STEP_CPU, TRUTH_CPU, WORLDS, Factory, fixed_cost, timed
 from stockade.cores import available_cores
@@ -38,38 +32,31 @@ from stockade.errors import InputError
 PARTS = ("environment", "true states", "messages", "waiting for the slowest", "process management")
 BACKENDS = ("native", *LOCAL, f"pipes{EACH}")
 STRAGGLERS = ("shared_memory", "async, batch n/2", "async, batch n/4", "Gymnasium AsyncVectorEnv")
-_SAMPLES = 400
 
 
 @dataclass(frozen=True)
-class BottleneckBench(BenchCommand):
+class BottleneckBench(BenchCommand, name="bottleneck"):
     """Where the time of a step goes."""
 
-    worlds: tuple[str, ...] = ("synthetic", "built-in")  # Which: built-in, synthetic (the reference's costs).
-    modes: tuple[str, ...] = ("steps only", "twice a step", "every step")  # When true states are got.
-    backends: tuple[str, ...] = BACKENDS  # Ours.
-    n_envs: int = 100  # Number of environments.
-    peers: bool = True  # Measure other libraries' vector environments with a process for each environment too.
-    seconds: float = 0.3  # Length of a round.
-
-    name = "bottleneck"
-    quick_settings: ClassVar = {
-        "rounds": 1, "modes": ("steps only", "twice a step"), "backends": BACKENDS[:-1], "n_envs": 10, "peers": False,
-        "seconds": 0.05}  # fmt: skip
-    choices: ClassVar = {"worlds": WORLDS, "modes": MODES, "backends": BACKENDS}
+    worlds: Words = option(tuple(WORLDS), choices=WORLDS)  # Which: synthetic (the reference's costs), built-in.
+    modes: Words = option(tuple(MODES)[:3], quick=tuple(MODES)[:2], choices=MODES)  # When true states are got.
+    backends: Words = option(BACKENDS, quick=BACKENDS[:-1], choices=BACKENDS)  # Ours.
+    n_envs: int = option(100, quick=10)  # Number of environments.
+    peers: bool = option(True, quick=False)  # Measure other libraries that have a process for each environment too.
+    seconds: float = option(0.3, quick=0.05)  # Length of a round.
 
     def check(self) -> None:
         super().check()
         if not os.path.exists("/proc/self/schedstat") and not hasattr(os, "eventfd"):
             raise InputError("bench bottleneck reads the CPU clocks of other processes, which only Linux offers")
 
-    def measure(self, notes: Notes) -> None:
-        """In turns: every backend of a world and mode, then again."""
+    def measure(self, result: Result) -> None:
         backends = (*self.backends, *(MANY_PROCESSES if self.peers else ()))
         in_turns([[Case({"world": world, "mode": mode, "backend": backend, "n_envs": self.n_envs},
-                        partial(self._round, backend, WORLDS[world], mode), why_not(backend, WORLDS[world], mode))
+                        partial(self._round, backend, WORLDS[world], mode), why_not(backend, WORLDS[world], mode),
+                        foreign=backend in PEERS)
                    for backend in backends] for world, mode in product(self.worlds, self.modes)],
-                 self.rounds, notes)  # fmt: skip
+                 self.rounds, result)  # fmt: skip
 
     def _round(self, backend: str, factory: Factory, mode: str) -> Iterator[Sample]:
         begin = time.perf_counter()
@@ -95,15 +82,11 @@ class BottleneckBench(BenchCommand):
 
 def _run(opened: Opened, rows: np.ndarray, barrier: bool, seconds: float) -> tuple[dict[str, float], float, float]:
     """Core seconds of each part, wall seconds of a turn, and the share of calls for true states alone in the latter.
-
-    `rows` are those of the timed environments, worker by worker; with a `barrier` every call waits for all workers.
-    """
+    `rows` are those of the timed environments, worker by worker; with a `barrier` every call waits for all workers."""
     _, calls, pids = opened
     workers = max(1, len(pids))
-    starts = [len(rows) * k // workers for k in range(workers)]
-    capacity = min(available_cores(), workers)
-    before = rows.sum(axis=0)
-    cpu = -sum(map(_cpu_seconds, pids))
+    starts, capacity = [len(rows) * k // workers for k in range(workers)], min(available_cores(), workers)
+    before, cpu = rows.sum(axis=0), -sum(map(_cpu_seconds, pids))
     wall = truth_wall = waiting = 0.0
     turns, end = 0, time.perf_counter() + seconds
     while turns < 2 or time.perf_counter() < end:
@@ -126,8 +109,7 @@ def _run(opened: Opened, rows: np.ndarray, barrier: bool, seconds: float) -> tup
 
 
 def _cpu_seconds(pid: int) -> float:
-    """CPU time that a process has used, to the nanosecond, without asking it (Linux: the clock that `man` calls
-    clock_getcpuclockid)."""
+    """CPU time that a process has used, to the nanosecond, without asking it (see `man clock_getcpuclockid`)."""
     return time.clock_gettime((~pid << 3) | 2)
 
 
@@ -139,10 +121,8 @@ def idle_seconds(ends: np.ndarray, cores: int) -> float:
 
 
 def share_out(total: float, environment: float, truth: float, waiting: float, cpu: float) -> dict[str, float]:
-    """The core time of the calls by parts, which sum to it.
-
-    `cpu` is all CPU time of driver and workers; that of a worker that stays awake while it waits counts as waiting.
-    """
+    """The core time of the calls by parts, which sum to it. `cpu` is all CPU time of driver and workers; that of workers
+    that stay awake while they wait counts as waiting."""
     left = max(0.0, total - environment - truth)  # clocks of different processes differ by microseconds
     waiting = min(waiting, left)
     left -= waiting
@@ -180,34 +160,27 @@ def _time_native(envs: Any) -> np.ndarray:
 
 # ---------------------------------------------------------------------------------------------------------- stragglers
 @dataclass(frozen=True)
-class StragglersBench(BenchCommand):
+class StragglersBench(BenchCommand, name="stragglers"):
     """Waiting for the slowest, and not: steps of 2.2 ms on average, lognormal."""
 
-    sigmas: tuple[float, ...] = (0.0, 0.25, 0.5, 1.0, 1.5)
+    sigmas: tuple[float, ...] = option((0.0, 0.25, 0.5, 1.0, 1.5), quick=(0.0, 1.0), least=0.0)
     """Spreads: standard deviations of the logarithm of a step's time."""
-    backends: tuple[str, ...] = STRAGGLERS  # Which.
-    n_envs: int = 64  # Number of environments.
+    backends: Words = option(STRAGGLERS, quick=STRAGGLERS[:2], choices=STRAGGLERS)  # Which.
+    n_envs: int = option(64, quick=16, least=4)  # Number of environments.
     step_ms: float = 2.2  # Mean time of a step, milliseconds; the default is that of the reference.
-    seconds: float = 0.8  # Length of a round.
+    seconds: float = option(0.8, quick=0.3)  # Length of a round.
 
-    name = "stragglers"
-    quick_settings: ClassVar = {
-        "rounds": 1, "sigmas": (0.0, 1.0), "backends": STRAGGLERS[:2], "n_envs": 16, "seconds": 0.3}  # fmt: skip
-    choices: ClassVar = {"backends": STRAGGLERS}
-    least: ClassVar = {"n_envs": 4, "sigmas": 0.0}
-
-    def measure(self, notes: Notes) -> None:
-        """Spread by spread, the backends in turns."""
+    def measure(self, result: Result) -> None:
         groups = [[Case({"backend": backend, "sigma": sigma, "n_envs": self.n_envs},
                         partial(self._round, backend, sigma)) for backend in self.backends]
                   for sigma in self.sigmas]  # fmt: skip
-        for group in in_turns(groups, self.rounds, notes):
+        for group in in_turns(groups, self.rounds, result):
             for base in find(group, backend="shared_memory"):
-                notes.figures += [one.over(base, "shared_memory") for one in group if one is not base]
+                result.figures += [one.over(base, to="shared_memory") for one in group if one is not base]
         for sigma in self.sigmas:
             for name, bound in bounds(sigma, self.n_envs, available_cores()).items():
                 tags = {"kind": "bound", "backend": name, "sigma": sigma, "n_envs": self.n_envs}
-                notes.figures.append(Figure(tags, OF_THE_CORES, (bound,)))
+                result.figures.append(Figure(tags, OF_THE_CORES, (bound,)))
 
     def _round(self, backend: str, sigma: float) -> list[Sample]:
         name, _, batch = backend.partition(", batch n/")
@@ -215,9 +188,8 @@ class StragglersBench(BenchCommand):
         with (timed(fixed_cost(1000 * self.step_ms, sigma), self.n_envs) as (factory, rows),
               open_turn(name, self.n_envs, factory, **options) as turn):  # fmt: skip
             turn()
-            begin, busy = time.perf_counter(), rows[:, STEP_CPU].sum()
-            end, turns = begin + self.seconds, 0
-            while turns < 2 or time.perf_counter() < end:
+            begin, busy, turns = time.perf_counter(), rows[:, STEP_CPU].sum(), 0
+            while turns < 2 or time.perf_counter() < begin + self.seconds:
                 turn()
                 turns += 1
             taken = time.perf_counter() - begin
@@ -225,25 +197,13 @@ class StragglersBench(BenchCommand):
 
 
 def bounds(sigma: float, n: int, cores: int) -> dict[str, float]:
-    """The best efficiency that each way of waiting allows, by simulation without any overhead.
-
-    `shared_memory`: one worker per core with its own share of the environments; a step ends with the last worker.
-    `a process each`: the cores share all environments; a step cannot end before the slowest one.
-    `a core each`: as many cores as environments, each waiting for the slowest.
-    `async`: nobody waits.
-    """
-    costs = np.exp(sigma * np.random.default_rng(0).standard_normal((_SAMPLES, n)) - sigma**2 / 2)
-    workers = min(cores, n)
-    starts = [n * k // workers for k in range(workers)]
-    total = costs.sum(axis=1)
-
-    def efficiency(makespan: np.ndarray, used: int) -> float:
-        return float(total.sum() / (used * makespan.sum()))
-
-    slowest: Callable[[np.ndarray], np.ndarray] = partial(np.max, axis=1)
-    return {
-        "shared_memory": efficiency(slowest(np.add.reduceat(costs, starts, axis=1)), workers),
-        "a process each": efficiency(np.maximum(total / workers, slowest(costs)), workers),
-        "a core each": efficiency(slowest(costs), n),
-        "async": 1.0,
-    }
+    """The best efficiency that each way of waiting allows, by simulation of steps that are handed out at no cost."""
+    costs = np.exp(sigma * np.random.default_rng(0).standard_normal((400, n)) - sigma**2 / 2)
+    workers, total, slowest = min(cores, n), costs.sum(axis=1), costs.max(axis=1)
+    shares = np.add.reduceat(costs, [n * k // workers for k in range(workers)], axis=1)
+    makespans = {  # and how many cores are used
+        "shared_memory": (shares.max(axis=1), workers),  # each has its share; a step ends with the last worker
+        "a process each": (np.maximum(total / workers, slowest), workers),  # the cores share all environments
+        "a core each": (slowest, n),
+    }  # async: nobody waits
+    return {way: float(total.sum() / (used * span.sum())) for way, (span, used) in makespans.items()} | {"async": 1.0}

@@ -1,71 +1,233 @@
-"""`stockade bench memory` and `startup`: what environments and worker processes weigh, and how long they take to start.
+"""`stockade bench kernel`, `memory` and `startup`: how fast the world is, what it and workers weigh, how they start.
 
+kernel: random actions from a prepared array, 100-step episodes with resets.
 memory: a fresh process for each case (`python -m stockade.bench.footprint BACKEND N`) -> what it and its workers weigh.
 Memory of processes is PSS, in which a page that several share counts a part for each, so that sums are right. A fresh
 process per round, because one that has freed memory takes it again without growing.
 """
 
-from __future__ import annotations
-
+import contextlib
 import ctypes
 import gc
+import importlib
 import json as jsonlib
 import os
+import runpy
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
+
+import numba
+import numpy as np
 
 import stockade
 from stockade.bench.backends import EACH, MANY_PROCESSES, PEERS, interrupts_later, no_child_left, open_envs, why_not
-from stockade.bench.command import BenchCommand, Notes
-from stockade.bench.result import Figure
-from stockade.bench.runner import Case, Sample, in_turns
-from stockade.cage2.state import WORLD, ledger_dtype
+from stockade.bench.result import Figure, Result, find
+from stockade.bench.runner import BenchCommand, Case, Numbers, Sample, Words, in_turns, option
+from stockade.bench.worlds import HORIZON
+from stockade.cage2 import kernel
+from stockade.cage2.actions import N_ACTIONS
+from stockade.cage2.batch import Batch
+from stockade.cage2.config import RED_ALIASES, WorldConfig
+from stockade.cage2.seeds import read_seeds
+from stockade.cage2.state import OBS_SIZE, WORLD, ledger_dtype
 from stockade.errors import InputError
 from stockade.vector import SyntheticEnv
 
-_MIB = 2**20
 OURS = ("native", "serial", "pipes", "shared_memory", f"pipes{EACH}", f"shared_memory{EACH}")
+_METHODS = ("fork", "forkserver", "spawn")
 WORLD_BYTES = {"fast": WORLD.itemsize, "cyborg": WORLD.itemsize + ledger_dtype(100).itemsize}
 """The record of a world, and the ledger that the reference's chance needs besides."""
-METHODS = ("fork", "forkserver", "spawn")
+_START = """
+import time; begin = time.perf_counter()
+import stockade
+envs = stockade.make_vec(8); envs.reset(seed=0); envs.step(envs.action_space.sample())
+print(time.perf_counter() - begin)
+"""
 
 
 @dataclass(frozen=True)
-class MemoryBench(BenchCommand):
+class KernelBench(BenchCommand, name="kernel"):
+    """The world's speed, memory and start."""
+
+    rounds: int = option(7, quick=2)  # Rounds of each case; quick also leaves out the first start, which compiles.
+    n_envs: int = 1024  # Worlds of a batch.
+    model: Path | None = None
+    """Compare with this slow model: a Python file with `Env(red)`, `reset(seed)`, `step(action)`, where red is the
+    reference's class name. Default: the one in tests/oracle of a checkout."""
+
+    def check(self) -> None:
+        super().check()
+        if self.model is not None and not self.model.is_file():
+            raise InputError(f"--model {self.model}: no such Python file")
+
+    def measure(self, result: Result) -> None:
+        (group,) = in_turns([list(self._throughput(result))], self.rounds, result)
+        for red in ("bline", "meander"):
+            (one,), (two,) = (find(group, case=f"{red}, fast, {k}") for k in ("1 thread", "2 threads"))
+            slow = find(group, case=f"{red}, slow model")
+            result.figures.append(two.over(one, case=f"{red}, 2 threads to 1"))
+            result.figures += [one.over(model, case=f"{red}, fast to slow model") for model in slow]
+        in_turns([self._environments(), list(self._snapshots())], self.rounds, result)
+        for chance, size in WORLD_BYTES.items():
+            result.figures.append(Figure({"case": f"memory of a world, {chance}"}, "bytes", (float(size),)))
+        in_turns([[self._scaling(10**k)] for k in range(3, 6 if self.quick else 7)], 3, result)
+        start = _case("start with compiled code cached", "seconds", _start_seconds)
+        in_turns([[start]], 1 if self.quick else 3, result)
+        if not self.quick:
+            with tempfile.TemporaryDirectory() as empty:
+                start = _case("first start, compiling", "seconds", partial(_start_seconds, NUMBA_CACHE_DIR=empty))
+                in_turns([[start]], 1, result)
+
+    def _throughput(self, result: Result) -> Iterator[Case]:
+        steps = 100 if self.quick else 1000
+        for red in ("bline", "meander"):
+            for chance, threads, length in (("fast", 1, steps), ("fast", 2, steps), ("cyborg", 1, steps // 5)):
+                config = WorldConfig(red, HORIZON, chance=chance)
+                name = f"{red}, {chance}, {threads} thread{'s' * (threads > 1)}"
+                yield _case(name, "million steps/s", batch_rate(config, self.n_envs, threads, length), 1e-6)
+            if (model := slow_model(red, self.model)) is not None:
+                yield _case(f"{red}, slow model", "million steps/s", model, 1e-6)
+            else:
+                result.skip("slow model", "it is in tests/oracle: run this in a checkout to compare with it")
+
+    def _environments(self) -> list[Case]:
+        """What a user's loop gets: one environment, and the vector environment with true states."""
+        envs: Any = stockade.make_vec(self.n_envs, threads=1)
+        envs.reset(seed=0)
+        actions, episodes = envs.action_space.sample(), 5 if self.quick else 100
+        step = partial(_microseconds, lambda: envs.step(actions))
+        truth = partial(_microseconds, lambda: envs.true_state().red_access)
+        return [
+            _case("one environment (Gymnasium Env)", "thousand steps/s", partial(_env_rate, True, episodes), 1e-3),
+            _case("one environment, info=False", "thousand steps/s", partial(_env_rate, False, episodes), 1e-3),
+            _case(f"vector environment, n={self.n_envs}", "million steps/s", lambda: self.n_envs / step()),
+            _case("true_state() each step adds", "%", lambda: 100 * truth() / step()),
+        ]
+
+    def _snapshots(self) -> Iterator[Case]:
+        for chance in ("fast", "cyborg"):
+            envs: Any = stockade.make_vec(16, chance=chance)
+            envs.reset(seed=0)
+            calls = {"snapshot": partial(envs.snapshot, 3), "restore": partial(envs.restore, envs.snapshot(3), 3)}
+            for name, call in calls.items():
+                yield _case(f"{name} of one world, {chance}", "microseconds", partial(_microseconds, call))
+
+    def _scaling(self, n: int) -> Case:
+        rate = batch_rate(WorldConfig("bline", HORIZON), n, 1, max(5, 1_000_000 // n))
+        return _case(f"a step of a world, n={n:,}", "nanoseconds", lambda: 1e9 / rate())
+
+
+def _case(name: str, unit: str, call: Callable[[], float], factor: float = 1.0) -> Case:
+    return Case({"case": name}, lambda: [Sample(unit, factor * call())])
+
+
+def batch_rate(config: WorldConfig, n: int, threads: int, steps: int) -> Callable[[], float]:
+    """A call that plays so many steps of `n` worlds, with resets, and gives steps per second over all threads."""
+    actions = np.random.default_rng(0).integers(0, N_ACTIONS, (steps, n))
+    batch = Batch(config, n, threads=1)
+    obs, rewards, over = np.zeros((n, OBS_SIZE), np.uint8), np.zeros(n), np.zeros(n, np.bool_)
+    batch.reset(obs, read_seeds(0, n))
+
+    def play(part: int, parts: int, steps: int = steps) -> None:
+        records, words = (*batch.records, *batch.constants), obs.view(np.int32)
+        _play(*records, actions[:steps], words, rewards, over, n * part // parts, n * (part + 1) // parts)
+
+    def rate() -> float:
+        begin = time.perf_counter()
+        with ThreadPoolExecutor(threads) as pool:
+            others = pool.map(play, range(1, threads), [threads] * threads)
+            play(0, threads)
+            list(others)
+        return n * steps / (time.perf_counter() - begin)
+
+    play(0, 1, steps=1)  # nothing is compiled while the clock runs
+    return rate
+
+
+@numba.njit(nogil=True)
+def _play(worlds, ledgers, initial, settings, actions, obs, rewards, over, begin, end):  # type: ignore[no-untyped-def]
+    """All steps in one call: threads that came back to Python after each step would wait for its lock."""
+    for t in range(len(actions)):
+        kernel.step_batch(worlds, ledgers, initial, settings, actions[t], obs, rewards, over, True, begin, end)
+
+
+def slow_model(red: str, path: Path | None) -> Callable[[], float] | None:
+    """Steps per second of a readable Python model of the same rules, if there is one."""
+    if path is not None:
+        alias = next(alias for alias, name in RED_ALIASES.items() if name == red)
+        model: Any = runpy.run_path(str(path))["Env"](alias)
+    else:
+        try:
+            model = importlib.import_module("tests.oracle.model").ReferenceModel(red)
+        except ImportError:
+            return None
+    return partial(_rate, model, model.reset, 20)
+
+
+def _env_rate(info: bool, episodes: int) -> float:
+    env = stockade.make("bline", HORIZON, info=info)
+    env.reset(seed=0)
+    return _rate(env, lambda _: env.reset(), episodes)
+
+
+def _rate(env: Any, reset: Callable[[int], Any], episodes: int) -> float:
+    """Steps per second of one environment, resets included."""
+    actions = np.random.default_rng(0).integers(0, N_ACTIONS, HORIZON).tolist()
+    begin = time.perf_counter()
+    for episode in range(episodes):
+        reset(episode)
+        for action in actions:
+            env.step(action)
+    return episodes * HORIZON / (time.perf_counter() - begin)
+
+
+def _microseconds(call: Callable[[], Any], times: int = 2000) -> float:
+    begin = time.perf_counter()
+    for _ in range(times):
+        call()
+    return (time.perf_counter() - begin) / times * 1e6
+
+
+def _start_seconds(**environment: str) -> float:
+    command, variables = [sys.executable, "-c", _START], {**os.environ, **environment}
+    return float(subprocess.run(command, env=variables, capture_output=True, text=True, check=True).stdout)
+
+
+# -------------------------------------------------------------------------------------------------------------- memory
+@dataclass(frozen=True)
+class MemoryBench(BenchCommand, name="memory"):
     """What worlds and workers weigh: built-in worlds, reset and stepped once."""
 
-    rounds: int = 2  # Rounds of each case, each in a fresh process; memory hardly varies.
-    n_envs: tuple[int, ...] = (25, 50, 100, 200, 1000)  # Numbers of environments.
-    processes: int = 200  # With more environments than this, ways that have a process for each are left out.
-    native_worlds: int = 100_000  # Worlds of the native backend, to measure what one takes.
-    peers: bool = True  # Measure other libraries too.
-
-    name = "memory"
-    quick_settings: ClassVar = {"rounds": 1, "n_envs": (10,), "peers": False}
-    least: ClassVar = {"processes": 0, "native_worlds": 1000}
+    rounds: int = option(2, quick=1)  # Rounds of each case, each in a fresh process; memory hardly varies.
+    n_envs: Numbers = option((25, 50, 100, 200, 1000), quick=(10,))  # Numbers of environments.
+    processes: int = option(200, least=0)  # With more environments, ways that have a process for each are left out.
+    native_worlds: int = option(100_000, least=1000)  # Worlds of the native backend, to measure what one takes.
+    peers: bool = option(True, quick=False)  # Measure other libraries too.
 
     def check(self) -> None:
         super().check()
         if not Path("/proc/self/smaps_rollup").exists():
             raise InputError("bench memory reads /proc/PID/smaps_rollup, which only Linux has")
 
-    def measure(self, notes: Notes) -> None:
+    def measure(self, result: Result) -> None:
         """Case by case, then what one native world takes: its record, and what a process really grows by."""
         backends, of_world = (*OURS, *(PEERS if self.peers else ())), {"backend": "native", "part": "a world"}
         n = self.native_worlds
         world = Case({**of_world, "chance": "fast", "n_envs": n},
-                     lambda: [Sample("bytes", weigh("native", n)[1] * _MIB / n)])  # fmt: skip
+                     lambda: [Sample("bytes", weigh("native", n)[1] * 2**20 / n)])  # fmt: skip
         groups = [[self._case(backend, n) for backend in backends] for n in self.n_envs]
-        in_turns([*groups, [world]], self.rounds, notes)
-        notes.figures += [Figure({**of_world, "chance": chance, "n_envs": 1}, "bytes", (float(size),))
-                          for chance, size in WORLD_BYTES.items()]  # fmt: skip
+        in_turns([*groups, [world]], self.rounds, result)
+        result.figures += [Figure({**of_world, "chance": chance, "n_envs": 1}, "bytes", (float(size),))
+                           for chance, size in WORLD_BYTES.items()]  # fmt: skip
 
     def _case(self, backend: str, n: int) -> Case:
         many = n > self.processes and (backend.endswith(EACH) or backend in MANY_PROCESSES)
@@ -90,23 +252,20 @@ def weigh(backend: str, n: int) -> tuple[list[float], float]:
 
 
 def _weigh_here(backend: str, n: int) -> tuple[list[float], float]:
-    """In this process, after a first use: what that loads is not the environments' weight.
-
-    A world in this process comes first, so that forked workers share the compiled code, whoever forks them.
-    """
+    """In this process, after a first use, for what that loads is not the environments' weight; first a world in this
+    process, so that forked workers share the compiled code, whoever forks them."""
     for used in dict.fromkeys(("serial", backend)):
         with open_envs(used, 2) as opened:
             _step(opened.envs, 2)
     gc.collect()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc; gives pages back that imports have freed
-    if trim is not None:
-        trim(0)
+    with contextlib.suppress(AttributeError):  # only glibc has it; gives pages back that imports have freed
+        ctypes.CDLL(None).malloc_trim(0)
     before = _pss_mib(os.getpid())
     with open_envs(backend, n) as opened:
         kept = _step(opened.envs, n)
         workers = [_pss_mib(pid) for pid in opened.pids]
         growth = _pss_mib(os.getpid()) - before
-        del kept
+        del kept  # until now: what a step returned counts too
     return workers, growth
 
 
@@ -116,34 +275,27 @@ def _step(envs: Any, n: int) -> Any:
 
 def _pss_mib(pid: int) -> float:
     """Proportional set size of a process."""
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return int(rollup.partition("\nPss:")[2].split()[0]) / 1024
 
 
 # ------------------------------------------------------------------------------------------------------------- startup
 @dataclass(frozen=True)
-class StartupBench(BenchCommand):
+class StartupBench(BenchCommand, name="startup"):
     """Seconds to start and close workers, each with a cheap environment."""
 
-    methods: tuple[str, ...] = METHODS  # Start methods of `multiprocessing`.
-    workers: tuple[int, ...] = (2, 20, 200)  # Numbers of worker processes; each has one environment.
-    spawn_up_to: int = 20  # With more workers than this, `spawn` is left out: every worker imports all anew.
+    methods: Words = option(_METHODS, choices=_METHODS)  # Start methods of `multiprocessing`.
+    workers: Numbers = option((2, 20, 200), quick=(2,))  # Numbers of worker processes, an environment each.
+    spawn_up_to: int = option(20, quick=2, least=0)  # With more workers `spawn`, which imports all anew, is left out.
     peers: bool = True  # Measure other libraries too.
 
-    name = "startup"
-    quick_settings: ClassVar = {"rounds": 1, "workers": (2,), "spawn_up_to": 2}
-    choices: ClassVar = {"methods": METHODS}
-    least: ClassVar = {"spawn_up_to": 0}
-
-    def measure(self, notes: Notes) -> None:
-        """Number by number, the ways in turns."""
+    def measure(self, result: Result) -> None:
         with no_child_left():
-            in_turns([list(self._group(1))], 1, Notes())  # a fork server and libraries are loaded once
-            in_turns([list(self._group(n)) for n in self.workers], self.rounds, notes)
+            in_turns([list(self._group(1))], 1, Result())  # a fork server and libraries are loaded once
+            in_turns([list(self._group(n)) for n in self.workers], self.rounds, result)
 
     def _group(self, n: int) -> Iterator[Case]:
-        methods = [method for method in METHODS if method in self.methods]
-        for method, backend in product(methods, ("pipes", "shared_memory")):
+        for method, backend in product(dict.fromkeys(self.methods), ("pipes", "shared_memory")):
             start = partial(stockade.make_vec, n, backend, env=SyntheticEnv, workers=n, start_method=method)
             many = method == "spawn" and n > self.spawn_up_to
             yield _start_case(backend, method, n, start, f"more than --spawn-up-to {self.spawn_up_to}" * many)
@@ -152,16 +304,17 @@ class StartupBench(BenchCommand):
 
 
 def _start_case(backend: str, method: str, n: int, start: Callable[[], Any], why: str) -> Case:
-    def round_() -> list[Sample]:
+    def round_() -> Iterator[Sample]:
         begin = time.perf_counter()
         with interrupts_later():
             envs = start()
         started = time.perf_counter()
         envs.close()
-        closed = time.perf_counter()
-        return [Sample("s", started - begin, {"part": "start"}), Sample("s", closed - started, {"part": "close"})]
+        yield Sample("s", started - begin, {"part": "start"})
+        yield Sample("s", time.perf_counter() - started, {"part": "close"})
 
-    return Case({"backend": backend, "start_method": method, "workers": n, "n_envs": n}, round_, why)
+    tags = {"backend": backend, "start_method": method, "workers": n, "n_envs": n}
+    return Case(tags, round_, why, backend in PEERS)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,6 @@
 The same results give the same bytes with the same Matplotlib: ids are salted with a constant and there is no date.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -29,10 +27,8 @@ _LEAST_POINTS = 0.01  # What the logarithmic axes of the search's quality end at
 
 @dataclass(frozen=True)
 class Panel:
-    """Curves of medians with their ranges: one per value of the tags `series`, over the tag `x`.
-
-    With `points` each round is a point instead of part of a range.
-    """
+    """Curves of medians over the tag `x`, one per value of the tags `series`, with their ranges, or with `points` with
+    a point for each round."""
 
     title: str
     found: Sequence[Figure]

@@ -1,18 +1,19 @@
-"""`stockade bench report`: results -> the tables between the markers of hand-written pages, and pictures.
+"""What is made of results: `stockade bench report` and `compare`.
 
-The same results give the same bytes, so that a test can tell whether anybody typed a figure by hand.
+report: results -> the tables between the markers of hand-written pages, and pictures. The same results give the same
+bytes, so that a test can tell whether anybody typed a figure by hand.
+compare: two files or folders -> figures paired by bench, unit and tags -> a verdict for each -> table, exit code
 """
 
-from __future__ import annotations
-
 import json
+import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tyro
 
@@ -24,6 +25,18 @@ from stockade.text import Table
 
 PAGES = (Path("README.md"), Path("docs/benchmarks.md"), Path("docs/first-version.md"), Path("docs/search.md"))
 FIRST_VERSION = RESULTS.parent / "first_version.json"
+ENOUGH_ROUNDS = 5  # With fewer rounds on a side even complete separation has a probability above `UNLIKELY`
+UNLIKELY = 0.01
+FEW_ROUNDS = 3  # With fewer rounds on a side their range says next to nothing about the noise
+RULE = """\
+A change counts if the medians differ by at least {at_least:g}%, neither median lies within the other's range, and equal
+machines and equal code would give rounds so far apart in less than 1% of all comparisons (Mann-Whitney, exact; with
+fewer than 5 rounds on a side: if the gap between the two ranges is wider than both ranges; with fewer than 3, unless it
+is a size: and one median is at least twice the other)."""
+_RANKS = {"slower": 0, "bigger": 0, "changed": 1, "faster": 2, "smaller": 2, "same": 3}
+_MORE_IS_BETTER = ("/s", "/min", "of the cores")
+_TIMES = ("s", "ms", "us", "ns", "seconds", "minutes", "milliseconds", "microseconds", "nanoseconds")
+_SIZES = ("bytes", "kb", "kib", "mb", "mib", "gb", "gib")
 
 
 @dataclass(frozen=True)
@@ -41,13 +54,9 @@ class Report:
         if not self.results.is_dir():
             raise InputError(f"{self.results} is no folder of results: make one with `stockade bench all`")
         results = read_results(self.results)
-        blocks = {name: partial(table, results) for name, table in TABLES.items()}
-        texts = {page: fill(page, "bench", blocks) for page in self.pages}
+        texts = {page: fill(page, "bench", {k: partial(t, results) for k, t in TABLES.items()}) for page in self.pages}
         pictures = {name: picture for name, draw in PICTURES.items() if (picture := draw(results)) is not None}
-        try:
-            self.images.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"--images {self.images}: cannot make this folder ({error.strerror})") from error
+        self.images.mkdir(parents=True, exist_ok=True)
         for name, picture in pictures.items():
             save(picture, self.images / f"{name}.svg")
             print(self.images / f"{name}.svg")
@@ -58,25 +67,19 @@ class Report:
 
 
 def fill(page: Path, prefix: str, blocks: Mapping[str, Callable[[], str]]) -> str:
-    """The text of a page with every block between `<!-- PREFIX:NAME:begin -->` and `...:end -->` made anew.
-
-    InputError if the page cannot be read, a name is unknown, or a marker has no partner.
-    """
-    try:
-        text = page.read_text()
-    except OSError as error:
-        raise InputError(f"{page}: {error.strerror}") from error
-    begin = rf"<!-- {prefix}:([\w-]+):begin -->\n"
-    whole = re.compile(begin + rf".*?<!-- {prefix}:\1:end -->", re.DOTALL)
+    """The text of a page with every block between `<!-- PREFIX:NAME:begin -->` and `...:end -->` made anew; InputError
+    if a name is unknown, or a marker has no partner."""
+    text = page.read_text()
+    begin = rf"(<!-- {prefix}:([\w-]+):begin -->\n)"
+    whole = re.compile(begin + rf".*?(<!-- {prefix}:\2:end -->)", re.DOTALL)
     if not len(whole.findall(text)) == len(re.findall(begin, text)) == len(re.findall(f"<!-- {prefix}:.*?:end", text)):
         markers = " needs its ".join(f"`<!-- {prefix}:NAME:{end} -->`" for end in ("begin", "end"))
         raise InputError(f"{page}: every {markers} below it")
 
     def block(match: re.Match[str]) -> str:
-        name = match[1]
-        if name not in blocks:
-            raise InputError(f"{page}: there is no table {name}; there are {', '.join(blocks)}")
-        return f"<!-- {prefix}:{name}:begin -->\n{blocks[name]()}\n<!-- {prefix}:{name}:end -->"
+        if match[2] not in blocks:
+            raise InputError(f"{page}: there is no table {match[2]}; there are {', '.join(blocks)}")
+        return f"{match[1]}{blocks[match[2]]()}\n{match[3]}"
 
     return whole.sub(block, text)
 
@@ -84,7 +87,7 @@ def fill(page: Path, prefix: str, blocks: Mapping[str, Callable[[], str]]) -> st
 # -------------------------------------------------------------------------------------------------------------- tables
 def _texts(found: Iterable[Figure], row: Callable[[Tags], Any], column: Callable[[Tags], Any]) -> dict[Any, Any]:
     """Medians with ranges, by row and column."""
-    cells: dict[Any, dict[Any, str]] = {}
+    cells: dict[Any, Any] = {}
     for figure in found:
         cells.setdefault(row(figure.tags), {})[column(figure.tags)] = figure.text
     return cells
@@ -94,29 +97,27 @@ def _word(tag: Tag) -> str:
     return f"{tag:,}" if isinstance(tag, int) else str(tag)
 
 
-def _not_measured(bench: str) -> str:
-    return f"Not measured: run `stockade bench {bench} --json {RESULTS / bench}.json`."
+def _made_of(bench: str, draw: Callable[[list[Figure]], str], unit: str | None = None, **tags: Any) -> Any:
+    """What `draw` makes of some figures of a bench, or how to measure them."""
+
+    def table(results: Results) -> str:
+        how = f"Not measured: run `stockade bench {bench} --json {RESULTS / bench}.json`."
+        return draw(found) if (found := figures(results, bench, unit, **tags)) else how
+
+    return table
 
 
 def grid(bench: str, unit: str, *rows: str, by: str = "n_envs", head: str = "{} environments", **tags: Any) -> Any:
     """A table of some figures of a bench: one row for each value of the tags `rows`, one column for each of `by`."""
 
-    def table(results: Results) -> str:
-        found = figures(results, bench, unit, **tags)
-        if not found:
-            return _not_measured(bench)
+    def draw(found: list[Figure]) -> str:
         cells = _texts(found, lambda t: ", ".join(_word(t[name]) for name in rows if name in t), lambda t: t[by])
         columns = in_order(figure.tags[by] for figure in found)
         lines = [[row, *(values.get(column, "") for column in columns)] for row, values in cells.items()]
         heads = [unit, *(head.format(_word(column)) for column in columns)]
         return Table(heads, lines, align="l" + "r" * len(columns)).markdown()
 
-    return table
-
-
-def _flat(bench: str, results: Results) -> str:
-    found = figures(results, bench)
-    return flat_table(found, "").markdown() if found else _not_measured(bench)
+    return _made_of(bench, draw, unit, **tags)
 
 
 def _runs(results: Results) -> str:
@@ -159,11 +160,9 @@ def _first_version(results: Results) -> str:
     return Table(heads, rows, align="llll").markdown()
 
 
-def _search_quality(results: Results) -> str:
+def _search_quality(found: list[Figure]) -> str:
     """The picture, and one row for each attacker, budget and method: medians over the seeds with their ranges."""
-    found = sorted(figures(results, "search-quality"), key=lambda f: (f.tags["red"], f.tags["budget"]))
-    if not found:
-        return _not_measured("search-quality")
+    found = sorted(found, key=lambda f: (f.tags["red"], f.tags["budget"]))
     cells = _texts(found, lambda t: (t["red"], t["budget"], t["method"]), lambda t: t["part"])
     columns = {"regret": "regret", "RMSE": "RMSE of its values", "reported": "orders reported", "time": "seconds"}
     rows = [[*map(_word, row), *(texts.get(part, "") for part in columns)] for row, texts in cells.items()]
@@ -194,7 +193,138 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "train-phases": grid("train", "%", "part", case="2 threads"),
     "vector-overhead": grid("vector", "steps/s", "backend", part="overhead"),
     "vector-efficiency": grid("vector", "of the cores", "backend", by="step_us", head="{} us", part="efficiency"),
-    "search-quality": _search_quality,
-    **{bench: partial(_flat, bench) for bench in ("kernel", "learn", "search")},
+    "search-quality": _made_of("search-quality", _search_quality),
+    **{bench: _made_of(bench, lambda found: flat_table(found, "").markdown())
+       for bench in ("kernel", "learn", "search")},
 }  # fmt: skip
 """By name of the block between `<!-- bench:NAME:begin -->` and `<!-- bench:NAME:end -->`."""
+
+
+# ------------------------------------------------------------------------------------------------------------- compare
+class Change(NamedTuple):
+    """One figure of both results."""
+
+    bench: str
+    before: Figure
+    after: Figure
+    verdict: str  # one of the words of `_RANKS`
+
+
+@dataclass(frozen=True)
+class Compare:
+    """What became slower between two results, beyond the noise. Exit code 1 if anything became slower or bigger."""
+
+    before: tyro.conf.Positional[Path]
+    """The older result: a file of `stockade bench ... --json`, or a folder of such files."""
+    after: tyro.conf.Positional[Path]  # The newer result.
+    at_least: float = 10.0
+    """Differences below so many percent are never reported: two runs of the same code differ by that."""
+    all: bool = False  # List what stayed the same too.
+
+    def run(self) -> int:
+        """Print; the exit code is the answer."""
+        if not (math.isfinite(self.at_least) and self.at_least >= 0):
+            raise InputError(f"--at-least {self.at_least}: give a percentage of 0 or more")
+        if self.before.is_dir() != self.after.is_dir():
+            raise InputError(f"compare two files or two folders, not {self.before} with {self.after}")
+        before, after = read_results(self.before), read_results(self.after)
+        for path, results in ((self.before, before), (self.after, after)):
+            if not results:
+                raise InputError(f"{path} has no results: write some with `stockade bench all`")
+        for line in warnings(before, after):
+            print(f"warning: {line}")
+        changes = compare(before, after, self.at_least)
+        rows = [[word, bench, old.name, old.text, new.text, new.unit,
+                 f"{new.value / old.value:.2f}" if old.value * new.value > 0 else "sign changed"]
+                for bench, old, new, word in changes if self.all or word != "same"]  # fmt: skip
+        if rows:
+            print(Table(["", "bench", "case", "before", "after", "unit", "times"], rows))
+        for path, lonely in zip((self.before, self.after), only_in_one(before, after), strict=True):
+            if lonely:
+                print(f"\nonly in {path}:", *(f"  {name}" for name in lonely), sep="\n")
+        losses, gains = (sum(_RANKS[change.verdict] == rank for change in changes) for rank in (0, 2))
+        print(f"\n{len(changes)} figures compared: {losses} slower or bigger, {gains} faster or smaller")
+        print(RULE.format(at_least=self.at_least))
+        return 1 if losses else 0
+
+
+def compare(before: Results, after: Results, at_least: float = 10.0) -> list[Change]:
+    """A verdict for each figure that both have, losses first, the greatest change first."""
+    old, new = _by_key(before), _by_key(after)
+    changes = [Change(key[0], old[key], new[key], verdict(old[key], new[key], at_least)) for key in old if key in new]
+    return sorted(changes, key=lambda c: (_RANKS[c.verdict], -_distance(c.before.value, c.after.value), c.bench))
+
+
+def warnings(before: Results, after: Results) -> Iterator[str]:
+    """Why a comparison may say nothing about the code."""
+    for bench in before.keys() & after.keys():
+        stamps = before[bench].stamp, after[bench].stamp
+        one, other = (f"{s.get('cores')} cores of {s.get('cpu')}, {s.get('memory_gib')} GiB" for s in stamps)
+        if one != other:
+            yield f"bench {bench} was run on different machines ({one}; {other}): differences may be theirs"
+        old, new = before[bench].settings, after[bench].settings
+        changed = [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
+        if changed:
+            yield f"bench {bench} was run with different settings: {', '.join(changed)}"
+
+
+def only_in_one(before: Results, after: Results) -> tuple[list[str], ...]:
+    """Names of the figures that only one of the two has."""
+    old, new = _by_key(before), _by_key(after)
+    pairs = (old, new), (new, old)
+    return tuple([f"{k[0]}: {f.name}, {f.unit}" for k, f in mine.items() if k not in others] for mine, others in pairs)
+
+
+def _by_key(results: Results) -> dict[tuple[Any, ...], Figure]:
+    """By bench, unit and tags."""
+    return {(result.bench, figure.unit, frozenset(figure.tags.items())): figure
+            for result in results.values() for figure in result.figures}  # fmt: skip
+
+
+def verdict(before: Figure, after: Figure, at_least: float = 10.0) -> str:
+    """What became of a figure, by the rule above."""
+    if not _differs(before, after, at_least):
+        return "same"
+    grew, unit = after.value > before.value, before.unit.lower()
+    if unit.split(" ")[0] in _SIZES:
+        return "bigger" if grew else "smaller"
+    if unit.endswith(_MORE_IS_BETTER) or unit.split(" ")[0] in _TIMES:
+        return "faster" if grew == unit.endswith(_MORE_IS_BETTER) else "slower"
+    return "changed"  # shares and ratios: whether more is better depends on what they are of
+
+
+def _differs(before: Figure, after: Figure, at_least: float) -> bool:
+    a, b, distance = before.rounds, after.rounds, _distance(before.value, after.value)
+    if distance < at_least / 100 or before.value == after.value:
+        return False
+    if min(b) <= before.value <= max(b) or min(a) <= after.value <= max(a):
+        return False
+    fewest = min(len(a), len(b))
+    if fewest >= ENOUGH_ROUNDS:
+        return mann_whitney(a, b) < UNLIKELY
+    if fewest < FEW_ROUNDS and before.unit.lower().split(" ")[0] not in _SIZES and distance < 1:
+        return False
+    return max(min(b) - max(a), min(a) - max(b)) > max(max(a) - min(a), max(b) - min(b))
+
+
+def _distance(a: float, b: float) -> float:
+    """Relative to the smaller; figures of different signs are as far apart as can be."""
+    small, large = sorted((abs(a), abs(b)))
+    return large / small - 1 if a * b > 0 else math.inf if small != large else 0.0
+
+
+def mann_whitney(a: Sequence[float], b: Sequence[float]) -> float:
+    """Two-sided exact p-value: how often rounds of one and the same kind fall apart like this; equal values count half,
+    which makes it a little too large."""
+    n, m = len(a), len(b)
+    wins = sum((x > y) + 0.5 * (x == y) for x in a for y in b)
+    least = math.ceil(min(wins, n * m - wins))
+    return min(1.0, 2 * sum(_orders(n, m, u) for u in range(least + 1)) / math.comb(n + m, n))
+
+
+@cache
+def _orders(n: int, m: int, wins: int) -> int:
+    """How many orders of n and m rounds there are in which the first kind is the greater in so many pairs."""
+    if wins < 0 or not n or not m:
+        return int(wins == 0)
+    return _orders(n - 1, m, wins - m) + _orders(n, m - 1, wins)  # by the kind of the greatest

@@ -1,15 +1,22 @@
 """The one format of results: figures, and what they were measured on and with <-> a JSON file."""
 
-from __future__ import annotations
-
+import contextlib
+import datetime
+import importlib.metadata
+import itertools
 import json as jsonlib
 import math
+import os
+import platform
+import re
 import statistics
+import subprocess
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from stockade.cores import available_cores
 from stockade.errors import InputError
 from stockade.files import as_json, write_durably
 from stockade.text import Table, median_range
@@ -17,9 +24,12 @@ from stockade.text import Table, median_range
 Tag = str | int | float
 Tags = dict[str, Any]  # By name: words and numbers
 RESULTS = Path("benchmarks/results")  # Where results are kept: in a checkout, those that the documentation shows
+QUICK_RESULTS = Path("bench-quick")  # Quick results must not take the place of those that the documentation is made of
 _FORMS = {"n_envs": "n={:,}", "workers": "{:,} workers", "threads": "{} threads", "step_us": "steps of {:g} us",
           "sigma": "sigma {}", "to": "to {}", "parallel": "{} at a time", "seed": "seed {}", "judged": "{:,} judged",
           "budget": "{:,} episodes", "episodes": "{:,} episodes"}  # fmt: skip
+_PACKAGES = ("stockade", "numpy", "numba", "gymnasium", "torch", "stable-baselines3", "ray", "pufferlib", "envpool",
+             "CybORG")  # fmt: skip
 
 
 def name_of(tags: Tags) -> str:
@@ -50,14 +60,14 @@ class Figure:
         """Median and range."""
         return median_range(self.value, min(self.rounds), max(self.rounds))
 
-    def over(self, base: Figure, to: Tag) -> Figure:
-        """The ratio to another, called `to`, round by round: what was measured at the same time is compared."""
-        ratios = tuple(a / b for a, b in zip(self.rounds, base.rounds, strict=True))
-        return Figure({**self.tags, "to": to}, "times", ratios)
+    def over(self, base: Self, unit: str = "times", factor: float = 1.0, **tags: Tag) -> Self:
+        """The ratio to another round by round, for what was measured at the same time is compared, with more tags."""
+        ratios = tuple(factor * (a / b) for a, b in zip(self.rounds, base.rounds, strict=True))
+        return replace(self, tags={**self.tags, **tags}, unit=unit, rounds=ratios)
 
-    def turned_into(self, unit: str, change: Callable[[float], float]) -> Figure:
-        """The same in another unit, round by round."""
-        return Figure(self.tags, unit, tuple(map(change, self.rounds)))
+    def turned_into(self, unit: str, change: Callable[[float], float], **tags: Tag) -> Self:
+        """The same in another unit, round by round, with more tags."""
+        return replace(self, tags={**self.tags, **tags}, unit=unit, rounds=tuple(map(change, self.rounds)))
 
 
 def find(figures: Iterable[Figure], unit: str | None = None, **tags: Tag | tuple[Tag, ...] | None) -> list[Figure]:
@@ -81,17 +91,44 @@ class Skipped:
     why: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class Result:
-    """What a bench found: `command` repeats it, `stamp` is `machine_stamp()` as it began, `settings` its options."""
+    """What a bench finds: `command` repeats it, `stamp` is `machine_stamp()` as it began, `settings` its options."""
 
-    bench: str
-    command: str
-    stamp: dict[str, Any]
-    settings: dict[str, Any]
-    seconds: float
-    figures: tuple[Figure, ...]
-    skipped: tuple[Skipped, ...] = ()
+    bench: str = ""
+    command: str = ""
+    stamp: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    figures: list[Figure] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+
+    def skip(self, what: str, why: str) -> None:
+        """Note a case that cannot be measured, once."""
+        if Skipped(what, why) not in self.skipped:
+            self.skipped.append(Skipped(what, why))
+
+    def content(self) -> dict[str, Any]:
+        """For JSON; figures that are no numbers are refused."""
+        wrong = [figure.name for figure in self.figures if not all(map(math.isfinite, figure.rounds))]
+        if wrong:
+            raise ValueError(f"figures must be finite numbers, but not all are: {', '.join(wrong)}")
+        return asdict(self)
+
+    def write(self, path: Path) -> None:
+        """As JSON: after a crash there is the old file or the new one."""
+        write_durably(path.absolute(), as_json(self.content()).encode() + b"\n")
+
+    def print(self) -> None:
+        """Machine, figures, and what was left out."""
+        stamp = self.stamp
+        versions = ", ".join(f"{name} {version}" for name, version in stamp["packages"].items())
+        print(f"{stamp['cores']} cores of {stamp['cpu']}, Python {stamp['python']}, {versions}; load {stamp['load']}")
+        if self.figures:
+            print(flat_table(self.figures))
+        for why in dict.fromkeys(skip.why for skip in self.skipped):
+            print(f"left out: {'; '.join(skip.what for skip in self.skipped if skip.why == why)}: {why}")
+        print(f"{len(self.figures)} figures in {self.seconds:.0f} s", flush=True)
 
 
 Results = dict[str, Result]  # By name of the bench
@@ -99,38 +136,24 @@ Results = dict[str, Result]  # By name of the bench
 
 def figures(results: Results, bench: str, unit: str | None = None, **tags: Any) -> list[Figure]:
     """Those of a bench with this unit and these tags; none if it was not run."""
-    return find(results[bench].figures, unit, **tags) if bench in results else []
+    return find(results.get(bench, Result()).figures, unit, **tags)
 
 
-def content_of(result: Result) -> dict[str, Any]:
-    """For JSON; figures that are no numbers are refused."""
-    wrong = [figure.name for figure in result.figures if not all(map(math.isfinite, figure.rounds))]
-    if wrong:
-        raise ValueError(f"figures must be finite numbers, but not all are: {', '.join(wrong)}")
-    return asdict(result)
-
-
-def write_result(path: Path, result: Result) -> None:
-    """Write it as JSON: after a crash there is the old file or the new one."""
-    write_durably(path.absolute(), as_json(content_of(result)).encode() + b"\n")
-
-
+# --------------------------------------------------------------------------------------------------------------- files
 def read_result(path: Path) -> Result:
-    """Read a file of `write_result`, also one of version 0.1.0; InputError if it is missing or something else."""
+    """Read a file of `Result.write`, also one of version 0.1.0; InputError if it is missing or something else."""
     try:
         content = jsonlib.loads(path.read_bytes())
-        figures = tuple(_figure_of(content["bench"], entry) for entry in content["figures"])
-        skipped = tuple(Skipped(str(entry["what"]), str(entry["why"])) for entry in content["skipped"])
-        stamp, settings = {**content["stamp"]}, {**content["settings"]}
-        seconds = float(content["seconds"])
-        return Result(str(content["bench"]), str(content["command"]), stamp, settings, seconds, figures, skipped)
+        figures = [_figure_of(content["bench"], entry) for entry in content["figures"]]
+        skipped = [Skipped(str(entry["what"]), str(entry["why"])) for entry in content["skipped"]]
+        bench, command, seconds = str(content["bench"]), str(content["command"]), float(content["seconds"])
+        return Result(bench, command, {**content["stamp"]}, {**content["settings"]}, seconds, figures, skipped)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         kinds = {KeyError: "it has no ", jsonlib.JSONDecodeError: "it is no JSON: "}
-        what = f"{kinds.get(type(error), '')}{error}"
-        advice = "make one with `stockade bench NAME --json FILE`"
-        raise InputError(f"{path} is no result of a bench: {what}; {advice}") from error
+        raise InputError(f"{path} is no result of a bench: {kinds.get(type(error), '')}{error}; "
+                         "make one with `stockade bench NAME --json FILE`") from error  # fmt: skip
 
 
 def _figure_of(bench: str, entry: dict[str, Any]) -> Figure:
@@ -145,15 +168,11 @@ def _figure_of(bench: str, entry: dict[str, Any]) -> Figure:
 
 def read_results(path: Path) -> Results:
     """All results of a folder, or the one of a file; InputError also if two are of the same bench."""
-    files: dict[str, Path] = {}
-    results: Results = {}
-    for file in sorted(path.glob("*.json")) if path.is_dir() else [path]:
-        result = read_result(file)
-        first = files.setdefault(result.bench, file)
-        if first != file:
-            raise InputError(f"{first} and {file} are both results of bench {result.bench}: delete one of them")
-        results[result.bench] = result
-    return results
+    read = [(file, read_result(file)) for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
+    for (first, one), (second, other) in itertools.combinations(read, 2):
+        if one.bench == other.bench:
+            raise InputError(f"{first} and {second} are both results of bench {one.bench}: delete one of them")
+    return {result.bench: result for _, result in read}
 
 
 def flat_table(figures: Sequence[Figure], first: str = "case") -> Table:
@@ -162,13 +181,43 @@ def flat_table(figures: Sequence[Figure], first: str = "case") -> Table:
     return Table([first, "median (range)", "unit"], rows, align="lrl")
 
 
-def print_result(result: Result) -> None:
-    """Machine, figures, and what was left out."""
-    stamp = result.stamp
-    versions = ", ".join(f"{name} {version}" for name, version in stamp["packages"].items())
-    print(f"{stamp['cores']} cores of {stamp['cpu']}, Python {stamp['python']}, {versions}; load {stamp['load']}")
-    if result.figures:
-        print(flat_table(result.figures))
-    for why in dict.fromkeys(skip.why for skip in result.skipped):
-        print(f"left out: {'; '.join(skip.what for skip in result.skipped if skip.why == why)}: {why}")
-    print(f"{len(result.figures)} figures in {result.seconds:.0f} s", flush=True)
+# --------------------------------------------------------------------------------------------------------------- stamp
+def machine_stamp() -> dict[str, Any]:
+    """What figures were measured on. The load tells whether the machine was busy with something else."""
+    packages = {}
+    for name in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            packages[name] = importlib.metadata.version(name)
+    return {
+        "cpu": _cpu_name(),
+        "cores": available_cores(),
+        "cache": _last_cache(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "packages": packages,
+        "commit": _commit(),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "load": round(os.getloadavg()[0], 2),
+    }
+
+
+def _cpu_name() -> str:
+    info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    found = re.search(r"^model name\s*: (.*)$", info, re.MULTILINE)
+    return found[1] if found else platform.processor() or platform.machine()
+
+
+def _last_cache() -> str | None:
+    """Size of the last cache: figures over many worlds change where these no longer fit into it."""
+    with contextlib.suppress(OSError, ValueError):
+        caches = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")
+        return max(((c / "level").read_text(), (c / "size").read_text().strip()) for c in caches)[1]
+    return None
+
+
+def _commit() -> str | None:
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        return subprocess.run(command, capture_output=True, text=True, timeout=5).stdout.strip() or None
+    return None

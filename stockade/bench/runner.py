@@ -1,29 +1,28 @@
-"""Cases measured in turns: round -> samples -> figures.
+"""What all benches have in common: options -> checks -> cases measured in turns -> a `Result`, printed and written.
 
 Cases that are compared form a group and take turns round by round, so that a busy minute hits all alike. A case opens
 what it needs in its round and closes it: a hundred idle processes of the others would cost a few percent of every core.
 """
 
-from __future__ import annotations
-
+import dataclasses
 import gc
+import math
+import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 from tqdm import tqdm
 
-from stockade.bench.command import Notes
-from stockade.bench.result import Figure, Tags, name_of
+from stockade.bench.result import Figure, Result, Tags, machine_stamp, name_of
+from stockade.errors import InputError, flag_of
+from stockade.files import JsonFile, json_output
 
 Turn = Callable[[], int]  # One call: some environment steps; returns how many
-Opening = Callable[[], AbstractContextManager[Turn]]  # Opens one way to run environments
-
-
-class UnavailableError(Exception):
-    """A case that cannot be run here; the message says why, and what would help."""
+Words = tuple[str, ...]
+Numbers = tuple[int, ...]
 
 
 class Sample(NamedTuple):
@@ -34,66 +33,51 @@ class Sample(NamedTuple):
     tags: Tags = {}  # noqa: RUF012 - never changed
 
 
-@dataclass(frozen=True)
+@dataclass
 class Case:
-    """Something to measure: `round` measures once; `why_not` says why it cannot be measured, empty if it can.
-
-    Faults of another library's (`foreign`) case are noted and do not stop the bench.
-    """
+    """Something to measure: `round` measures once; `why_not` says why it cannot be measured, empty if it can. Faults of
+    another library's (`foreign`) case are noted and do not stop the bench."""
 
     tags: Tags
     round: Callable[[], Iterable[Sample]]
     why_not: str = ""
-    foreign: bool = field(default=False, kw_only=True)
+    foreign: bool = False
+    samples: list[list[Sample]] = field(default_factory=list)  # of each round
 
 
-def in_turns(groups: Sequence[Sequence[Case]], rounds: int, notes: Notes) -> list[list[Figure]]:
+def in_turns(groups: Sequence[Sequence[Case]], rounds: int, result: Result) -> list[list[Figure]]:
     """Figures of every case, group by group, noted and returned; cases that cannot be run are noted and left out."""
-    for case in (case for group in groups for case in group if case.why_not):
-        notes.skip(name_of(case.tags), case.why_not)
-    chosen = [[case for case in group if not case.why_not] for group in groups]
-    total, measured = rounds * sum(map(len, chosen)), []
-    with tqdm(total=total, desc=f"bench {notes.label}", unit="case", disable=None) as progress:
-        for group in chosen:
-            found: dict[int, list[list[Sample]]] = {place: [] for place in range(len(group))}
-            for _ in range(rounds):
-                for place in tuple(found):
-                    progress.set_postfix_str(name_of(group[place].tags)[:40])
-                    why = _measure(group[place], found[place])
-                    if why:
-                        del found[place]
-                        notes.skip(name_of(group[place].tags), why)
-                    progress.update()
+    total, measured = rounds * sum(not case.why_not for group in groups for case in group), []
+    with tqdm(total=total, desc=f"bench {result.bench}", unit="case", disable=None) as progress:
+        for group in groups:
+            for case in (case for _ in range(rounds) for case in group if not case.why_not):
+                progress.set_postfix_str(name_of(case.tags)[:40])
+                try:
+                    case.samples.append(list(case.round()))
+                except Exception as error:
+                    if not case.foreign:
+                        raise
+                    case.why_not = f"it failed with {type(error).__name__}: {error}"
+                progress.update()
+            for case in (case for case in group if case.why_not):
+                result.skip(name_of(case.tags), case.why_not)
             measured.append([
-                Figure({**group[place].tags, **same[0].tags}, same[0].unit, tuple(float(s.value) for s in same))
-                for place, samples in found.items() for same in zip(*samples, strict=True)
+                Figure({**case.tags, **same[0].tags}, same[0].unit, tuple(float(sample.value) for sample in same))
+                for case in group if not case.why_not for same in zip(*case.samples, strict=True)
             ])  # fmt: skip
-            notes.figures += measured[-1]
+            result.figures += measured[-1]
     return measured
 
 
-def _measure(case: Case, found: list[list[Sample]]) -> str:
-    """One round; returns why it could not be run, if so."""
-    try:
-        found.append(list(case.round()))
-    except UnavailableError as error:
-        return str(error)
-    except Exception as error:
-        if not case.foreign:
-            raise
-        return f"it failed with {type(error).__name__}: {error}"
-    return ""
-
-
-def rate_case(tags: Tags, opening: Opening, seconds: float, least: int = 1, why_not: str = "",
-              foreign: bool = False) -> Case:  # fmt: skip
+def rate_case(tags: Tags, opening: Callable[[], AbstractContextManager[Turn]], seconds: float, least: int = 1,
+              why_not: str = "", foreign: bool = False) -> Case:  # fmt: skip
     """Steps per second of one way to run environments, over rounds of so many seconds and at least so many steps."""
 
     def round_() -> list[Sample]:
         with opening() as turn, frozen_heap():
             return [Sample("steps/s", rate(turn, seconds, least))]
 
-    return Case(tags, round_, why_not, foreign=foreign)
+    return Case(tags, round_, why_not, foreign)
 
 
 def rate(turn: Turn, seconds: float, least: int = 1) -> float:
@@ -115,3 +99,82 @@ def frozen_heap() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
+
+
+def option(default: Any, *, quick: Any = None, choices: Collection[str] = (), least: float | None = None) -> Any:
+    """An option of a bench: what `quick` makes of it if it was not given, the words that it takes, and its smallest
+    value, if that is not 1 for whole numbers and more than 0 for others."""
+    return field(default=default, metadata={"quick": quick, "choices": choices, "least": least})
+
+
+@dataclass(frozen=True)
+class BenchCommand:
+    """A bench of the command line: subclasses, with their name, add options and `measure`."""
+
+    rounds: int = option(3, quick=1)  # Rounds of each case; cases that are compared take turns.
+    quick: bool = False
+    """A few cases and short rounds, for a first look: options that are left at their defaults become smaller."""
+    json: JsonFile = None  # Write the result to this file too; - for standard output.
+
+    name: ClassVar[str]
+
+    def __init_subclass__(cls, name: str) -> None:
+        cls.name = name
+
+    def measure(self, result: Result) -> None:
+        """Fill in the figures, and what had to be left out."""
+        raise NotImplementedError
+
+    def run(self) -> int:
+        """Measure, print, write."""
+        with json_output(self.json) as write:
+            result = self.result()
+            result.print()
+            write(result.content())
+        return 0
+
+    def result(self) -> Result:
+        """Measure; InputError, before anything is done, if an option cannot be used."""
+        sized = self.sized()
+        sized.check()
+        settings = {name: value for name, value in vars(sized).items() if name != "json"}
+        result, begin = Result(self.name, self.command(), machine_stamp(), settings), time.perf_counter()
+        sized.measure(result)
+        result.seconds = time.perf_counter() - begin
+        return result
+
+    def sized(self) -> Self:
+        """With `quick`, the options that were not given are smaller."""
+        smaller = {f.name: f.metadata["quick"] for f in dataclasses.fields(self)
+                   if f.metadata.get("quick") is not None and getattr(self, f.name) == f.default}  # fmt: skip
+        return dataclasses.replace(self, **smaller) if self.quick else self
+
+    def check(self) -> None:
+        """Refuse options that cannot be used, before any work: unknown words, numbers that are too small."""
+        for each in dataclasses.fields(self):
+            value, flag = getattr(self, each.name), flag_of(each.name)
+            known, least = each.metadata.get("choices"), each.metadata.get("least")
+            if value == ():
+                raise InputError(f"{flag} needs at least one value")
+            for one in value if isinstance(value, tuple) else (value,):
+                if known and one not in known:
+                    raise InputError(f"{flag} {one} is unknown; take {', '.join(known)}")
+                if not isinstance(one, int | float) or isinstance(one, bool):
+                    continue
+                smallest = 1 if least is None and isinstance(one, int) else least
+                if not math.isfinite(one) or (one <= 0 if smallest is None else one < smallest):
+                    what = "a number above 0" if smallest is None else f"at least {smallest:g}"
+                    raise InputError(f"{flag} {one} must be {what}")
+
+    def command(self) -> str:
+        """The command line that repeats this."""
+        words = ["stockade", "bench", self.name]
+        for each in dataclasses.fields(self):
+            value, flag = getattr(self, each.name), flag_of(each.name)
+            if each.name == "json" or value == each.default:
+                continue
+            if isinstance(value, bool):
+                words.append(flag if value else f"--no-{flag[2:]}")
+            else:
+                words += [flag, *map(str, value if isinstance(value, tuple) else [value])]
+        return shlex.join(words)

@@ -1,48 +1,38 @@
 """Steps per second: `stockade bench throughput`, `true-state`, `scaling` and `vector`.
 
-On the built-in world and on a synthetic environment with the reference's costs; steps only, with true states before and
-after each step as the first version did, and with true states that come along with the step.
-
 Efficiency is what was reached of the cores: time inside steps over the time of all cores, which is known because the
 synthetic environment's steps have a known cost; for threads of the native backend, steps/s over threads x those of one.
 Overhead is that of an environment that costs nothing, so that all time is the backend's. Steps burn CPU time, so that
 more processes than cores gain nothing by it, and other programs on the machine lower the figures.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import multiprocessing
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 import stockade
 from stockade.bench.backends import EACH, LOCAL, MANY_PROCESSES, MODES, OTHERS, PEERS, env_case, interrupts_later
-from stockade.bench.command import BenchCommand, Notes
-from stockade.bench.result import Figure, Tag, Tags, find
-from stockade.bench.runner import Case, Turn, in_turns, rate_case
+from stockade.bench.result import Figure, Result, Tags, find
+from stockade.bench.runner import BenchCommand, Case, Numbers, Turn, Words, in_turns, option, rate_case
 from stockade.bench.worlds import BUILT_IN, REFERENCE_STEP, WORLDS, Factory, FreeEnv, fixed_cost, make_cyborg
 from stockade.cores import available_cores
 from stockade.errors import InputError
 from stockade.vector import BACKENDS
 
-_WORLDS: dict[str, Factory] = {**WORLDS, "CybORG": make_cyborg}
+_WORLDS: dict[str, Factory] = {"built-in": BUILT_IN, **WORLDS, "CybORG": make_cyborg}
 _CYBORG_LIMIT = 20  # Environments of the reference: it takes a while to build them
-_TRUTH_BACKENDS = ("native", *LOCAL)
-PARTS = ("native", "n_envs", "workers", "takeover")
+_HERE = ("native", *LOCAL)
+_PARTS = ("native", "n_envs", "workers", "takeover")
 OF_THE_CORES = "of the cores"
 _REFERENCE_US = 1e6 * REFERENCE_STEP
 _WORKERS_N = 64
-VECTOR_PARTS = ("overhead", "efficiency")
-_CEILING = "processes without a vector environment"
-_EACH_UP_TO = 64
 #: Who is compared with whom.
 _PAIRS = (
     ("shared_memory", MANY_PROCESSES),
@@ -56,25 +46,21 @@ def _tags(world: str, mode: str, backend: str, n: int) -> Tags:
 
 
 @dataclass(frozen=True)
-class ThroughputBench(BenchCommand):
+class ThroughputBench(BenchCommand, name="throughput"):
     """Steps per second of every backend and of other libraries."""
 
-    worlds: tuple[str, ...] = (*_WORLDS, *OTHERS)
+    worlds: Words = option((*_WORLDS, *OTHERS), choices=(*_WORLDS, *OTHERS))
     """Which: built-in, synthetic (the reference's costs); if installed CybORG, MiniCAGE, and CartPole of EnvPool."""
-    modes: tuple[str, ...] = ("steps only", "twice a step", "every step")  # When true states are got.
-    backends: tuple[str, ...] = BACKENDS  # Ours.
-    n_envs: tuple[int, ...] = (20, 50, 100, 200)  # Numbers of environments.
+    modes: Words = option(tuple(MODES)[:3], choices=MODES)  # When true states are got.
+    backends: Words = option(BACKENDS, choices=BACKENDS)  # Ours.
+    n_envs: Numbers = option((20, 50, 100, 200), quick=(10,))  # Numbers of environments.
     native_n_envs: tuple[int, ...] = (1000,)  # And of the native backend besides.
     peers: bool = True  # Measure other libraries too, at the smallest and the largest number of environments.
-    seconds: float = 0.25  # Length of a round.
+    seconds: float = option(0.25, quick=0.03)  # Length of a round.
 
-    name = "throughput"
-    quick_settings: ClassVar = {"rounds": 1, "n_envs": (10,), "seconds": 0.03}
-    choices: ClassVar = {"worlds": worlds, "modes": MODES, "backends": BACKENDS}
-
-    def measure(self, notes: Notes) -> None:
+    def measure(self, result: Result) -> None:
         """Ray comes last, apart from the others, which its own processes would slow down."""
-        self._compared_with_pipes(list(self._groups()), notes)
+        self._compared_with_pipes(list(self._groups()), result)
         places = product([w for w in self.worlds if w in WORLDS and "ray" in self.backends], self.modes, self._ends())
         groups = [[self._case(world, mode, "ray", n)] for world, mode, n in places]
         with contextlib.ExitStack() as stack:
@@ -82,25 +68,23 @@ class ThroughputBench(BenchCommand):
                 if any(not case.why_not for (case,) in groups):  # an idle environment keeps Ray: it is started once
                     stack.enter_context(contextlib.closing(stockade.make_vec(1, "ray", env=FreeEnv)))
             except Exception as error:  # what was measured so far must not be lost
-                notes.skip("ray", f"Ray could not be started: {error}")
+                result.skip("ray", f"Ray could not be started: {error}")
                 return
-            self._compared_with_pipes(groups, notes)
+            self._compared_with_pipes(groups, result)
 
-    def _compared_with_pipes(self, groups: list[list[Case]], notes: Notes) -> None:
-        for group in (group for group in in_turns(groups, self.rounds, notes) if group):
+    def _compared_with_pipes(self, groups: list[list[Case]], result: Result) -> None:
+        for group in (group for group in in_turns(groups, self.rounds, result) if group):
             place = {name: group[0].tags[name] for name in ("world", "mode", "n_envs")}
-            for base in find(notes.figures, "steps/s", backend="pipes", **place)[:1]:
-                notes.figures += [one.over(base, "pipes") for one in group if one is not base]
+            for base in find(result.figures, "steps/s", backend="pipes", **place)[:1]:
+                result.figures += [one.over(base, to="pipes") for one in group if one is not base]
 
     def _groups(self) -> Iterator[list[Case]]:
         """Within a group all have the same world, mode and number of environments."""
-        ours = [backend for backend in self.backends if backend != "ray"]
+        ours, ends = [backend for backend in self.backends if backend != "ray"], self._ends()
         for world in self.worlds:
             if world in OTHERS:
-                name, opening = OTHERS[world]
-                for n in (*self._ends(), *(self.native_n_envs if world == "MiniCAGE" else ())):
-                    tags = _tags(world, "steps only", name, n)
-                    yield [rate_case(tags, partial(opening, n), self.seconds, foreign=True)]
+                for n in (*ends, *(self.native_n_envs if world == "MiniCAGE" else ())):
+                    yield [env_case(_tags(world, "steps only", OTHERS[world], n), self.seconds)]
             elif world == "CybORG":
                 n, backends = min(_CYBORG_LIMIT, *self.n_envs), [backend for backend in ours if backend != "native"]
                 for mode in (mode for mode in self.modes if mode != "every step"):
@@ -108,7 +92,7 @@ class ThroughputBench(BenchCommand):
             else:
                 for mode in self.modes:
                     for n in self.n_envs:
-                        peers = PEERS if self.peers and n in self._ends() else ()
+                        peers = PEERS if self.peers and n in ends else ()
                         yield [self._case(world, mode, backend, n) for backend in (*ours, *peers)]
                     if world == "built-in" and "native" in ours:
                         yield from ([self._case(world, mode, "native", n)] for n in self.native_n_envs)
@@ -121,85 +105,71 @@ class ThroughputBench(BenchCommand):
 
 
 @dataclass(frozen=True)
-class TrueStateBench(BenchCommand):
+class TrueStateBench(BenchCommand, name="true-state"):
     """What true states cost: steps per second with them, and what they take of those without."""
 
-    worlds: tuple[str, ...] = ("synthetic", "built-in")  # Which: built-in, synthetic (the reference's costs).
-    modes: tuple[str, ...] = tuple(MODES)  # When true states are got.
-    backends: tuple[str, ...] = _TRUTH_BACKENDS  # Ours.
-    n_envs: int = 100  # Number of environments.
-    seconds: float = 0.3  # Length of a round.
+    worlds: Words = option(tuple(WORLDS), choices=WORLDS)  # Which: synthetic (the reference's costs), built-in.
+    modes: Words = option(tuple(MODES), choices=MODES)  # When true states are got.
+    backends: Words = option(_HERE, quick=("native", "shared_memory"), choices=_HERE)  # Ours.
+    n_envs: int = option(100, quick=10)  # Number of environments.
+    seconds: float = option(0.3, quick=0.03)  # Length of a round.
 
-    name = "true-state"
-    quick_settings: ClassVar = {"rounds": 1, "backends": ("native", "shared_memory"), "n_envs": 10, "seconds": 0.03}
-    choices: ClassVar = {"worlds": WORLDS, "modes": MODES, "backends": _TRUTH_BACKENDS}
-
-    def measure(self, notes: Notes) -> None:
-        """All modes of a backend in turns."""
+    def measure(self, result: Result) -> None:
         groups = [[self._case(world, mode, backend) for mode in self.modes]
                   for world, backend in product(self.worlds, self.backends)]  # fmt: skip
-        for group in in_turns(groups, self.rounds, notes):
+        for group in in_turns(groups, self.rounds, result):
             for base in find(group, mode="steps only"):
-                ratios = [one.over(base, "steps only") for one in group if one is not base]
-                notes.figures += [ratio.turned_into("%", lambda kept: 100 * (1 - kept)) for ratio in ratios]
+                ratios = [one.over(base, to="steps only") for one in group if one is not base]
+                result.figures += [ratio.turned_into("%", lambda kept: 100 * (1 - kept)) for ratio in ratios]
 
     def _case(self, world: str, mode: str, backend: str) -> Case:
         period = MODES[mode] if isinstance(MODES[mode], int) else 1  # a round without a true state would tell nothing
-        tags = _tags(world, mode, backend, self.n_envs)
-        return env_case(tags, self.seconds, WORLDS[world], period * self.n_envs)
+        return env_case(_tags(world, mode, backend, self.n_envs), self.seconds, WORLDS[world], period * self.n_envs)
 
 
 # ------------------------------------------------------------------------------------------------------------ scaling
 @dataclass(frozen=True)
-class ScalingBench(BenchCommand):
+class ScalingBench(BenchCommand, name="scaling"):
     """Steps per second over environments, workers, threads."""
 
-    parts: tuple[str, ...] = PARTS
+    parts: Words = option(_PARTS, choices=_PARTS)
     """native (worlds and threads), n_envs, workers, takeover (which step costs make each backend beat `serial`)."""
-    native_n_envs: tuple[int, ...] = (1, 10, 100, 1000, 10_000, 100_000, 1_000_000)  # Numbers of native worlds.
-    n_envs: tuple[int, ...] = (1, 4, 16, 64, 200)  # Numbers of environments.
-    workers: tuple[int, ...] = (1, 2, 4, 16, 64)  # Numbers of workers, for 64 environments.
-    takeover_n_envs: tuple[int, ...] = (2, 8, 32, 128)  # Numbers of environments of the part takeover.
-    step_us: tuple[float, ...] = (10, 30, 100, 300, 1000, 2200)  # Costs of a step, microseconds, of the part takeover.
-    seconds: float = 0.2  # Length of a round; half of it in the part takeover.
-
-    name = "scaling"
-    quick_settings: ClassVar = {
-        "rounds": 1, "native_n_envs": (1, 1000, 100_000), "n_envs": (2, 16), "workers": (1, 4),
-        "takeover_n_envs": (8,), "step_us": (10, 100, 1000), "seconds": 0.03}  # fmt: skip
-    choices: ClassVar = {"parts": PARTS}
-    least: ClassVar = {"step_us": 0.1}
+    native_n_envs: Numbers = option(tuple(10**k for k in range(7)), quick=(1, 1000, 100_000))  # Of native worlds.
+    n_envs: Numbers = option((1, 4, 16, 64, 200), quick=(2, 16))  # Numbers of environments.
+    workers: Numbers = option((1, 2, 4, 16, 64), quick=(1, 4))  # Numbers of workers, for 64 environments.
+    takeover_n_envs: Numbers = option((2, 8, 32, 128), quick=(8,))  # Numbers of environments of the part takeover.
+    step_us: tuple[float, ...] = option((10, 30, 100, 300, 1000, 2200), quick=(10, 100, 1000), least=0.1)
+    """Costs of a step, microseconds, of the part takeover."""
+    seconds: float = option(0.2, quick=0.03)  # Length of a round; half of it in the part takeover.
 
     def check(self) -> None:
         super().check()
         if max(self.workers) > _WORKERS_N:
             raise InputError(f"--workers {max(self.workers)}: there are {_WORKERS_N} environments to share out")
 
-    def measure(self, notes: Notes) -> None:
-        ratios: dict[tuple[Tag, Tag], list[tuple[float, float]]] = {}
-        for group in in_turns(list(self._groups()), self.rounds, notes):
-            for one in group:
-                tags, base = one.tags, group[0]
-                if tags["part"] == "native" and one is not base and tags["threads"] != "default":
-                    shares = tuple(ratio / tags["threads"] for ratio in one.over(base, 1).rounds)
-                    notes.figures.append(Figure(tags, OF_THE_CORES, shares))
-                elif tags.get("world") == "synthetic" or tags["part"] == "workers":
-                    notes.figures.append(_of_the_cores(one, tags.get("step_us", _REFERENCE_US)))
-                elif tags["part"] == "takeover" and one is not base:
-                    notes.figures.append(one.over(base, "serial"))
-                    place = tags["backend"], tags["n_envs"]
-                    ratios.setdefault(place, []).append((tags["step_us"], notes.figures[-1].value))
-        for rate in find(notes.figures, "steps/s", part="takeover"):  # only their ratios tell
-            notes.figures.remove(rate)
-        for (backend, n), points in ratios.items():
-            cost = crossing(points)
+    def measure(self, result: Result) -> None:
+        rates, takeover = Result(self.name, skipped=result.skipped), []
+        for base, *others in in_turns(list(self._groups()), self.rounds, rates):
+            part = base.tags["part"]
+            if part == "takeover":  # only ratios tell
+                takeover += [one.over(base, to="serial") for one in others]
+                continue
+            result.figures += [base, *others]
+            if part == "native":
+                result.figures += [one.over(base, OF_THE_CORES, 1 / one.tags["threads"])
+                                   for one in others if one.tags["threads"] != "default"]  # fmt: skip
+            elif part == "workers" or base.tags["world"] == "synthetic":
+                result.figures += map(_of_the_cores, (base, *others))
+        result.figures += takeover
+        for backend, n in dict.fromkeys((one.tags["backend"], one.tags["n_envs"]) for one in takeover):
+            cost = crossing([(one.tags["step_us"], one.value) for one in find(takeover, backend=backend, n_envs=n)])
             if cost is None:
                 why = f"none up to {max(self.step_us):g} us"
-                notes.skip(f"step cost from which {backend} beats serial, n={n}", why)
+                result.skip(f"step cost from which {backend} beats serial, n={n}", why)
             else:
                 kind = "at most" if cost == min(self.step_us) else "between measured costs"
                 found: Tags = {"part": "crossing", "backend": backend, "n_envs": n, "kind": kind}
-                notes.figures.append(Figure(found, "microseconds", (cost,)))
+                result.figures.append(Figure(found, "microseconds", (cost,)))
 
     def _groups(self) -> Iterator[list[Case]]:
         for n in self.native_n_envs if "native" in self.parts else ():
@@ -223,70 +193,59 @@ class ScalingBench(BenchCommand):
 
 
 def crossing(points: Sequence[tuple[float, float]]) -> float | None:
-    """The cost from which on the ratio stays at 1 or more, between two measured costs by the logarithms of both.
-
-    `points` are (cost, ratio). The smallest cost if the ratio is never below 1, None if it is so at the largest.
-    """
+    """The cost from which on the ratio stays at 1 or more, between two measured (cost, ratio) by their logarithms; the
+    smallest cost if the ratio is never below 1, None if it is so at the largest."""
     points = sorted(points)
-    below = [place for place, (_, ratio) in enumerate(points) if ratio < 1]
-    if not below:
-        return points[0][0]
-    last = below[-1]
-    if last == len(points) - 1:
-        return None
-    (cost, ratio), (next_cost, next_ratio) = points[last], points[last + 1]
-    part = -math.log(ratio) / (math.log(next_ratio) - math.log(ratio))
-    return math.exp(math.log(cost) + part * (math.log(next_cost) - math.log(cost)))
+    first = max((place + 1 for place, (_, ratio) in enumerate(points) if ratio < 1), default=0)
+    if first in (0, len(points)):
+        return None if first else points[0][0]
+    (cost, ratio), (next_cost, next_ratio) = points[first - 1 : first + 1]
+    return cost * (next_cost / cost) ** (-math.log(ratio) / math.log(next_ratio / ratio))
 
 
-def _of_the_cores(rate: Figure, step_us: float) -> Figure:
+def _of_the_cores(rate: Figure) -> Figure:
     """Counting steps only: what resets cost is not in it."""
+    step_us = rate.tags.get("step_us", _REFERENCE_US)
     return rate.turned_into(OF_THE_CORES, lambda steps: steps * step_us / 1e6 / available_cores())
 
 
 # ------------------------------------------------------------------------------------------------------------- vector
 @dataclass(frozen=True)
-class VectorBench(BenchCommand):
+class VectorBench(BenchCommand, name="vector"):
     """Overhead and efficiency of backends, beside other libraries'."""
 
-    parts: tuple[str, ...] = VECTOR_PARTS  # overhead, efficiency.
-    n_envs: tuple[int, ...] = (16, 64, 200)  # Numbers of environments of the part overhead.
-    efficiency_n_envs: int = 64  # Number of environments of the part efficiency.
-    seconds: float = 0.3  # Length of a round.
+    parts: Words = option(("overhead", "efficiency"), choices=("overhead", "efficiency"))  # Which.
+    n_envs: Numbers = option((16, 64, 200), quick=(8,))  # Numbers of environments of the part overhead.
+    efficiency_n_envs: int = option(64, quick=8, least=available_cores())  # Environments of the part efficiency.
+    seconds: float = option(0.3, quick=0.05)  # Length of a round.
 
-    name = "vector"
-    quick_settings: ClassVar = {"rounds": 1, "n_envs": (8,), "efficiency_n_envs": 8, "seconds": 0.05}
-    choices: ClassVar = {"parts": VECTOR_PARTS}
-    least: ClassVar = {"efficiency_n_envs": available_cores()}
-
-    def measure(self, notes: Notes) -> None:
-        for group in in_turns(list(self._overhead()) if "overhead" in self.parts else [], self.rounds, notes):
+    def measure(self, result: Result) -> None:
+        rates = Result(self.name, skipped=result.skipped)
+        for group in in_turns(list(self._groups()), self.rounds, rates):
+            if group[0].tags["part"] == "efficiency":
+                result.figures += map(_of_the_cores, group)
+                continue
+            result.figures += group
             for ours, others in _PAIRS:
                 for base in find(group, backend=others):
-                    notes.figures += [one.over(base, base.tags["backend"]) for one in find(group, backend=ours)]
-        efficiency = Notes(self.name, skipped=notes.skipped)
-        in_turns(list(self._efficiency()) if "efficiency" in self.parts else [], self.rounds, efficiency)
-        notes.figures += [_of_the_cores(one, one.tags["step_us"]) for one in efficiency.figures]
+                    result.figures += [one.over(base, to=base.tags["backend"]) for one in find(group, backend=ours)]
 
-    def _overhead(self) -> Iterator[list[Case]]:
-        """Steps per second of an environment that costs nothing: all time is overhead."""
-        for n in self.n_envs:
-            each = (f"pipes{EACH}", f"shared_memory{EACH}") if n <= _EACH_UP_TO else ()
-            tags: Tags = {"part": "overhead", "n_envs": n}
-            yield [env_case({**tags, "backend": backend}, self.seconds, FreeEnv)
+    def _groups(self) -> Iterator[list[Case]]:
+        """Steps of an environment that costs nothing, so that all time is overhead; steps of equal cost."""
+        for n in self.n_envs if "overhead" in self.parts else ():
+            each = (f"pipes{EACH}", f"shared_memory{EACH}") if n <= 64 else ()
+            yield [env_case({"part": "overhead", "n_envs": n, "backend": backend}, self.seconds, FreeEnv)
                    for backend in (*LOCAL, *PEERS, *each)]  # fmt: skip
-
-    def _efficiency(self) -> Iterator[list[Case]]:
-        """Steps of equal cost."""
-        for cost in (100, round(_REFERENCE_US)):
+        for cost in (100, round(_REFERENCE_US)) if "efficiency" in self.parts else ():
             n, factory = self.efficiency_n_envs, fixed_cost(cost)
             tags: Tags = {"part": "efficiency", "n_envs": n, "step_us": cost}
-            yield [rate_case({**tags, "backend": _CEILING}, partial(_ceiling, factory, n), self.seconds),
+            yield [rate_case({**tags, "backend": "processes without a vector environment"},
+                             partial(_ceiling, factory, n), self.seconds),
                    *(env_case({**tags, "backend": backend}, self.seconds, factory)
                      for backend in (*LOCAL, *PEERS))]  # fmt: skip
 
 
-@contextmanager
+@contextlib.contextmanager
 def _ceiling(factory: Factory, n: int) -> Iterator[Turn]:
     """No vector environment at all: one process per core steps its share a few times over, and only then reports."""
     cores, times = available_cores(), 20

@@ -4,8 +4,7 @@ Both train the same networks on the same native world with the same batch, minib
 with constant rates and several seeds of each.
 """
 
-from __future__ import annotations
-
+import collections
 import contextlib
 import itertools
 import math
@@ -14,58 +13,44 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from stockade.bench.backends import why_not
-from stockade.bench.command import BenchCommand, Notes
-from stockade.bench.result import Figure, find
-from stockade.bench.runner import Case, Sample, in_turns
+from stockade.bench.result import Figure, Result, find
+from stockade.bench.runner import BenchCommand, Case, Numbers, Sample, in_turns, option
 from stockade.cage2.config import WorldConfig
-from stockade.errors import InputError
 from stockade.learn.config import PPOConfig, TrainConfig
 
 THEIRS = "Stable-Baselines3"
-#: Episodes at the end of training whose mean return is compared.
-LAST = 1000
+LAST = 1000  # Episodes at the end of training whose mean return is compared
 
 
 @dataclass(frozen=True)
-class TrainBench(BenchCommand):
+class TrainBench(BenchCommand, name="train"):
     """PPO's speed, and where the time goes, in 100-step episodes against B_line."""
 
-    iterations: int = 8  # Iterations of a round; one update each.
-    n_envs: tuple[int, ...] = (25, 100, 256)  # Numbers of environments.
+    iterations: int = option(8, quick=1)  # Iterations of a round; one update each.
+    n_envs: Numbers = option((25, 100, 256), quick=(25,))  # Numbers of environments.
     obs: Literal["bits", "memory"] = "bits"  # What the agent sees.
     activation: Literal["relu", "tanh"] = "relu"  # Between layers, for both.
     sb3: bool = True  # Measure Stable-Baselines3's PPO too, if it is installed.
 
-    name = "train"
-    quick_settings: ClassVar = {"rounds": 1, "iterations": 1, "n_envs": (25,)}
-
-    def measure(self, notes: Notes) -> None:
-        """Number by number, the cases in turns."""
+    def measure(self, result: Result) -> None:
         ppo = PPOConfig(activation=self.activation)
         for n in self.n_envs:
             with contextlib.ExitStack() as stack:
-                cases = [
-                    self._ours(n, "2 threads", ppo, stack),
-                    self._ours(n, "1 thread", replace(ppo, threads=1), stack),
-                    *([self._theirs(n, ppo, stack)] if self.sb3 else []),
-                ]
-                for group in in_turns([cases], self.rounds, notes):
-                    self._derive(group, notes)
-
-    def _derive(self, group: list[Figure], notes: Notes) -> None:
-        (ours,) = find(group, "episodes/s", case="2 threads")
-        notes.figures += [ours.over(theirs, THEIRS) for theirs in find(group, "episodes/s", case=THEIRS)]
-        minutes = ours.turned_into("minutes", lambda rate: 100_000 / rate / 60)
-        notes.figures.append(replace(minutes, tags={**ours.tags, "part": "100,000 episodes"}))
-        for total in find(group, "ms per iteration", part="total"):
-            for part in find(group, "ms per iteration", case=total.tags["case"]):
-                shares = tuple(100 * share for share in part.over(total, "total").rounds)
-                notes.figures += [Figure(part.tags, "%", shares)] if part is not total else []
+                cases = [self._ours(n, "2 threads", ppo, stack)]
+                cases += [self._ours(n, "1 thread", replace(ppo, threads=1), stack)]
+                cases += [self._theirs(n, ppo, stack)] if self.sb3 else []
+                (group,) = in_turns([cases], self.rounds, result)
+            (ours,) = find(group, "episodes/s", case="2 threads")
+            result.figures += [ours.over(theirs, to=THEIRS) for theirs in find(group, "episodes/s", case=THEIRS)]
+            result.figures.append(ours.turned_into("minutes", lambda r: 100_000 / r / 60, part="100,000 episodes"))
+            for total in find(group, part="total"):
+                parts = find(group, "ms per iteration", case=total.tags["case"])
+                result.figures += [part.over(total, "%", 100) for part in parts if part is not total]
 
     def _ours(self, n: int, case: str, ppo: PPOConfig, stack: contextlib.ExitStack) -> Case:
         from stockade.learn.train import make_learner
@@ -77,15 +62,14 @@ class TrainBench(BenchCommand):
 
     def _round(self, learner: Any) -> list[Sample]:
         """Episodes per second (steps over 100, without those that only reset), and the phases of an iteration."""
-        seconds: dict[str, float] = {}
+        seconds: Any = collections.Counter()
         steps, begin = learner.steps, time.perf_counter()
         for _ in range(self.iterations):
-            for phase, taken in learner.iterate(0.0).seconds.items():
-                seconds[phase] = seconds.get(phase, 0.0) + taken
+            seconds.update(learner.iterate(0.0).seconds)
         total = time.perf_counter() - begin
-        seconds |= {"the rest": total - sum(seconds.values()), "total": total}
+        parts = {**seconds, "the rest": total - sum(seconds.values()), "total": total}
         phases = [Sample("ms per iteration", 1000 * taken / self.iterations, {"part": phase})
-                  for phase, taken in seconds.items()]  # fmt: skip
+                  for phase, taken in parts.items()]  # fmt: skip
         return [Sample("episodes/s", (learner.steps - steps) / 100 / total), *phases]
 
     def _theirs(self, n: int, ppo: PPOConfig, stack: contextlib.ExitStack) -> Case:
@@ -106,48 +90,41 @@ class TrainBench(BenchCommand):
 
 
 @dataclass(frozen=True)
-class LearnBench(BenchCommand):
+class LearnBench(BenchCommand, name="learn"):
     """PPO's returns beside another library's: means of the last 1000 episodes of trainings, of 100 steps each."""
 
-    rounds: int = 3  # Trainings of each, with different seeds.
-    episodes: int = 20_000  # Episodes of each training.
+    rounds: int = option(3, quick=1)  # Trainings of each, with different seeds.
+    episodes: int = option(20_000, quick=500)  # Episodes of each training.
     red_agent: str = "bline"  # Who attacks.
     obs: Literal["bits", "memory"] = "bits"  # What the agent sees.
-    n_envs: int = 256  # Environments.
-
-    name = "learn"
-    quick_settings: ClassVar = {"rounds": 1, "episodes": 500, "n_envs": 32}
+    n_envs: int = option(256, quick=32)  # Environments.
 
     def check(self) -> None:
         super().check()
-        try:
-            WorldConfig(self.red_agent)
-        except ValueError as error:
-            raise InputError(f"--red-agent {self.red_agent}: {error}") from error
+        WorldConfig(self.red_agent)
 
-    def measure(self, notes: Notes) -> None:
+    def measure(self, result: Result) -> None:
         cases = [self._case("ours", self._ours), self._case(THEIRS, self._theirs)]
-        for group in in_turns([cases], self.rounds, notes):
-            for one in (one for one in group if self.rounds > 1):  # 95% over seeds, by the normal approximation
-                half = 1.96 * statistics.stdev(one.rounds) / math.sqrt(self.rounds)
-                tags = {"case": one.tags["case"], "part": "half of the 95% interval"}
-                notes.figures.append(Figure(tags, "return", (half,)))
+        (group,) = in_turns([cases], self.rounds, result)
+        for one in group if self.rounds > 1 else ():  # 95% over seeds, by the normal approximation
+            half = 1.96 * statistics.stdev(one.rounds) / math.sqrt(self.rounds)
+            tags = {"case": one.tags["case"], "part": "half of the 95% interval"}
+            result.figures.append(Figure(tags, "return", (half,)))
 
     def _case(self, case: str, train: Callable[[PPOConfig, int], float]) -> Case:
-        ppo = PPOConfig(time_limit="bootstrap")
+        ppo, seeds = PPOConfig(time_limit="bootstrap"), itertools.count()
         ppo = replace(ppo, final_learning_rate=ppo.learning_rate, final_entropy_weight=ppo.entropy_weight)
-        seeds = itertools.count()
         tags = {"case": case, "red": self.red_agent, "obs": self.obs}
         return Case(tags, lambda: [Sample("return", train(ppo, next(seeds)))], why_not(case))
 
     def _ours(self, ppo: PPOConfig, seed: int) -> float:
         from stockade.learn.train import make_learner
 
-        learner = make_learner(TrainConfig(red=self.red_agent, obs=self.obs, n_envs=self.n_envs, seed=seed, ppo=ppo))
+        config = TrainConfig(red=self.red_agent, obs=self.obs, n_envs=self.n_envs, seed=seed, ppo=ppo)
         returns: list[float] = []
-        while learner.episodes < self.episodes:
-            returns += learner.iterate(0.0).returns.tolist()
-        learner.close()
+        with contextlib.closing(make_learner(config)) as learner:
+            while learner.episodes < self.episodes:
+                returns += learner.iterate(0.0).returns.tolist()
         return float(np.mean(returns[-LAST:]))
 
     def _theirs(self, ppo: PPOConfig, seed: int) -> float:
@@ -157,10 +134,8 @@ class LearnBench(BenchCommand):
 
 
 def make_sb3_ppo(config: PPOConfig, n_envs: int, seed: int, window: int = 100, **world: Any) -> Any:
-    """Stable-Baselines3's PPO with our network, batch, minibatches, epochs and weights of losses, at constant rates.
-
-    `ep_info_buffer` has the returns, not scaled, of the last `window` episodes.
-    """
+    """Stable-Baselines3's PPO with our network, batch, minibatches, epochs and weights of losses, at constant rates;
+    `ep_info_buffer` has the returns, not scaled, of the last `window` episodes."""
     import torch
     from stable_baselines3 import PPO
     from stable_baselines3.common.vec_env import VecEnvWrapper

@@ -1,11 +1,4 @@
-"""The environments that benches run besides the built-in world: with the reference's costs, free, or with a clock.
-
-A timed environment keeps the time of its own calls where the driver can read it: env.step -> clock -> shared row. The
-rows are a file that every process maps, so that reading them takes no message and does not disturb what is measured; it
-works with every backend, and with other libraries' too.
-"""
-
-from __future__ import annotations
+"""The environments that benches run besides the built-in world: with the reference's costs, free, or with a clock."""
 
 import mmap
 import tempfile
@@ -28,7 +21,6 @@ Factory = Callable[[], gymnasium.Env[Any, Any]]
 REFERENCE_STEP, REFERENCE_RESET, REFERENCE_TRUTH = 0.0022, 0.0165, 0.0013
 HORIZON = 100
 _GOLDEN = 0.6180339887498949  # multiples of it, without their whole parts, are spread evenly however many there are
-_HOSTS = _PROCESSES = 13
 #: Columns of a row: seconds of CPU time in step and reset, and in true states; when the last call ended.
 STEP_CPU, TRUTH_CPU, END = range(3)
 _WIDTH = 4
@@ -37,10 +29,10 @@ _WIDTH = 4
 class ReferenceCost(SyntheticEnv):
     """A synthetic environment whose calls take as many seconds of CPU time as the reference simulator's.
 
-    Episodes have 100 steps, but the first one of environment i, which is seeded with i, has a length between 1 and 100
-    such that the resets of many environments are spread evenly over the steps: a short measurement has its share of
-    them. A seeded reset costs nothing, for it is done before the clock runs. `true_state()` gives a dictionary of
-    dictionaries as the reference does, 13 kB when pickled.
+    Episodes have 100 steps, but the first one of environment i, which is seeded with i, is shorter, such that the
+    resets of many environments are spread evenly: a short measurement has its share of them. A seeded reset costs
+    nothing, for it is done before the clock runs. `true_state()` gives a dictionary of dictionaries as the reference
+    does, 13 kB when pickled.
     """
 
     def __init__(
@@ -58,26 +50,19 @@ class ReferenceCost(SyntheticEnv):
         return results
 
     def _describe(self) -> dict[str, Any]:
+        """About what the reference says of its hosts: interface, users, and processes with their connections."""
         begin = time.thread_time()
-        state = {f"Host{h}": _describe_host(h, self._time) for h in range(_HOSTS)}
+        state = {f"Host{h}": {
+            "Interface": [{"IP Address": f"10.0.{h}.1", "Subnet": f"10.0.{h}.0/28"}],
+            "System info": {"Hostname": f"Host{h}", "OSType": "LINUX"},
+            "Processes": [
+                {"PID": 1000 * h + 17 * p + self._time, "Username": f"user{h}{p}", "Process Name": f"service{h}{p}.exe",
+                 "Connections": [{"local_port": 1024 + p, "local_address": f"10.0.{h}.{p}"}]} for p in range(13)],
+            "User Info": [{"Username": f"owner{h}", "Groups": [{"GID": h}]}],
+            "Sessions": [],
+        } for h in range(13)}  # fmt: skip
         self._wait_until(begin + self._truth_seconds)
         return state
-
-
-def _describe_host(h: int, now: int) -> dict[str, Any]:
-    """About what the reference says of a host: its interface, users, and processes with their connections."""
-    processes = [
-        {"PID": 1000 * h + 17 * p + now, "Username": f"user{h}{p}", "Process Name": f"service{h}{p}.exe",
-         "Connections": [{"local_port": 1024 + p, "local_address": f"10.0.{h}.{p}"}]}
-        for p in range(_PROCESSES)
-    ]  # fmt: skip
-    return {
-        "Interface": [{"IP Address": f"10.0.{h}.1", "Subnet": f"10.0.{h}.0/28"}],
-        "System info": {"Hostname": f"Host{h}", "OSType": "LINUX"},
-        "Processes": processes,
-        "User Info": [{"Username": f"owner{h}", "Groups": [{"GID": h}]}],
-        "Sessions": [],
-    }
 
 
 class FreeEnv(gymnasium.Env[np.ndarray, np.int64]):
@@ -109,14 +94,15 @@ def make_cyborg() -> gymnasium.Env[Any, Any]:
 
 BUILT_IN: Factory = partial(stockade.make, info=False)
 """One built-in world; our backends get it from `make_vec`, as users do."""
-WORLDS: dict[str, Factory] = {"built-in": BUILT_IN, "synthetic": ReferenceCost}  # By name on the command line
+WORLDS: dict[str, Factory] = {"synthetic": ReferenceCost, "built-in": BUILT_IN}  # By name on the command line
 
 
 class TimedEnv(gymnasium.Env[Any, Any]):
     """An environment around another that notes how much CPU time its calls take, and when they ended.
 
-    Not a Gymnasium wrapper, because vector environments look for true states behind wrappers. It takes the row of the
-    number it is seeded with: environment i is seeded with i.
+    It notes it in a row of a file that every process maps, so that reading takes no message and does not disturb what
+    is measured, whatever backend or library runs it: the row of the number it is seeded with, which is its own.
+    Not a Gymnasium wrapper, because vector environments look for true states behind wrappers.
     """
 
     def __init__(self, rows: Path, factory: Factory) -> None:

@@ -22,15 +22,15 @@ import numpy as np
 import numpy.typing as npt
 
 from stockade.cage2.actions import ACTION_NAMES, FALSE, N_ACTIONS, RED_TARGETS, RED_TYPES, TRUE, UNKNOWN, check_action
-from stockade.cage2.scenario import DECOYS, HOSTS, N_HOSTS, NOBODY, PORTS, ROOT_USERS, SERVICE_HOST, SUBNETS
+from stockade.cage2.scenario import HOSTS, NOBODY, PORTS, ROOT_USERS, SERVICE_HOST, SUBNETS
 from stockade.cage2.state import INITIAL, OBS_SIZE, WORLD
 from stockade.cage2.truth import TrueState
 
+Bits = npt.NDArray[np.uint8]
 VERSION = "2.1"
 REPOSITORY = "cage-challenge/cage-challenge-2"
 REQUIREMENTS = "gym==0.26.2 pyyaml prettytable paramiko"
-#: Commit of the repository that plays by each rule set.
-COMMITS = {"current": "26ce1c1", "leaderboard": "606813b"}
+COMMITS = {"current": "26ce1c1", "leaderboard": "606813b"}  #: commit of the repository that plays by each rule set
 HOW_TO_INSTALL = (
     f"CybORG {VERSION} is in no package registry: clone the git repository {REPOSITORY} from GitHub (commit "
     f"{COMMITS['current']} for the rules `current`, {COMMITS['leaderboard']} for `leaderboard`), put the clone's "
@@ -44,25 +44,20 @@ GREEN_AGENTS = {"sleep": "SleepAgent", "active": "GreenAgent"}
 #: matter of the caller.
 NOT_READABLE = ("red", "exploit", "detected")
 #: The true state: otherwise all fields of the built-in world's `TrueState`, with the same names and types.
-TRUE_STATE_FIELDS = tuple(field.name for field in fields(TrueState) if field.name not in NOT_READABLE)
-TRUE_STATE = np.dtype([(name, WORLD[name]) for name in TRUE_STATE_FIELDS], align=True)
+TRUE_STATE = np.dtype([(f.name, WORLD[f.name]) for f in fields(TrueState) if f.name not in NOT_READABLE], align=True)
 #: Of those, what tells of the last step; at the start of an episode they are as in the built-in world.
 _LAST_STEP = ("red_type", "red_target", "red_success", "blue_action", "blue_success", "green_target")
 
-#: Name of the process that each decoy starts, in the order of `DECOYS`.
+#: Name of the process that each decoy starts, in the order of `cage2.scenario.DECOYS`.
 _DECOY_PROCESSES = ("apache2", "femitter", "haraka", "Smss.exe", "Sshd.exe", "Svchost.exe", "Tomcat.exe", "vsftpd")
 _DECOY_BIT = {process: 1 << bit for bit, process in enumerate(_DECOY_PROCESSES)}
 _FILE_BIT = {"cmd": 1, "escalate": 2}  # by the name before the dot
 _PORT_BIT = {port: 1 << bit for bit, port in enumerate(PORTS)}
-_SERVICE = "OTService"
 _SUCCESS = {"FALSE": FALSE, "TRUE": TRUE, "UNKNOWN": UNKNOWN}
-assert len(_DECOY_PROCESSES) == len(DECOYS)
-
 #: Held while an environment's stream stands in for the global one: threads take turns.
 _GLOBAL_RANDOM = threading.Lock()
 
 
-# --------------------------------------------------------------------------------------------- the installed simulator
 def load_reference() -> ModuleType:
     """The package CybORG; ImportError if it, or something it needs, is not there, or it is another version."""
     try:
@@ -77,34 +72,23 @@ def load_reference() -> ModuleType:
 
 
 def detect_rules() -> str:
-    """Which rule set the installed CybORG plays by: `current`, `leaderboard`, or `unknown` for a mixture of the two.
-
-    Looks for the two repairs that divide them: a service scan replaces the ports that red remembers, and a restored
-    host keeps the versions of its processes, so that HarakaRCE goes on working there.
-    """
+    """Which rule set the installed CybORG plays by: `current`, `leaderboard`, or `unknown` for a mixture of the two."""
+    # Two repairs divide them: a service scan replaces the ports that red remembers, and a restored host keeps the
+    # versions of its processes, so that HarakaRCE goes on working there.
     session = importlib.import_module("CybORG.Simulator.Session").RedAbstractSession
     version = importlib.import_module("CybORG.Shared.Enums").ProcessVersion
     scan_replaces = hasattr(session, "clearports")
     restore_keeps_versions = version.parse_string(version.HARAKA_2_7_0) is version.HARAKA_2_7_0
-    if scan_replaces != restore_keeps_versions:
-        return "unknown"
-    return "current" if scan_replaces else "leaderboard"
+    found = {(True, True): "current", (False, False): "leaderboard"}
+    return found.get((scan_replaces, restore_keeps_versions), "unknown")
 
 
-# -------------------------------------------------------------------------------------------------------- environment
-class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
+class CybORGEnv(gym.Env[Bits, np.int64]):
     """CAGE Challenge 2 played by the reference simulator itself.
 
-    Observation: (52,) uint8, four bits a host, as the built-in world.
-    Action: 0..144, `stockade.cage2.actions.ACTION_NAMES`.
-    Reward: the reference's, rounded by it to one decimal.
-    Termination: never. Truncation: after `horizon` steps.
-    Info of a step, as the built-in world: `red_action`, `blue_action`, names such as "ExploitRemoteService User1";
-        `red_success`, `blue_success`, False for an action that failed; the reward by cause: `reward_hosts`,
-        `reward_service`, `reward_restore`.
-    State: `true_state()`, a record of type `true_state_dtype` with the fields of `stockade.cage2.truth.TrueState`, but
-        for `NOT_READABLE`.
-
+    Observation: (52,) uint8. Action: 0..144. Both, and the info of a step, are as the built-in world's.
+    Reward: the reference's, rounded by it to one decimal. Termination: never. Truncation: after `horizon` steps.
+    State: `true_state()`, a record with the fields of `stockade.cage2.truth.TrueState`, but for `NOT_READABLE`.
     `reset(seed=s)` gives the episode of `random.seed(s); env.reset()`, and `reset()` goes on with the same stream.
 
     Args:
@@ -135,18 +119,12 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
             raise ValueError(f"chance={chance!r} is unknown to the reference simulator, which has only 'cyborg'")
         package, self.rules = load_reference(), detect_rules()
         if rules not in (None, self.rules):
-            raise ValueError(
-                f"asked for the rules {rules!r}, but the installed CybORG plays by {self.rules!r}; check out one "
-                f"of the commits {COMMITS} of {REPOSITORY}"
-            )
+            fix = f"check out one of the commits {COMMITS} of {REPOSITORY}"
+            raise ValueError(f"asked for the rules {rules!r}, but the installed CybORG plays by {self.rules!r}; {fix}")
         self.horizon = horizon
         self.observation_space = gym.spaces.Box(0, 1, (OBS_SIZE,), np.uint8)
         self.action_space = gym.spaces.Discrete(N_ACTIONS)
-        known = importlib.import_module("CybORG.Agents")
-        agents = {
-            "Red": _agent_class(known, red, RED_AGENTS, "red"),
-            "Green": _agent_class(known, green, GREEN_AGENTS, "green"),
-        }
+        agents = {"Red": _agent_class("red", red, RED_AGENTS), "Green": _agent_class("green", green, GREEN_AGENTS)}
         wrapper = importlib.import_module("CybORG.Agents.Wrappers").ChallengeWrapper
         scenario = Path(package.__file__ or "").parent / "Shared" / "Scenarios" / "Scenario2.yaml"
         self.random_state = random.Random().getstate()
@@ -156,12 +134,9 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
         names = tuple(str(action) for action in self._challenge.get_attr("possible_actions"))
         if names != ACTION_NAMES:
             raise RuntimeError(f"the installed CybORG offers other actions than CAGE Challenge 2: {names}")
-        self._time: int | None = None  # steps of this episode
-        self._action = 0  # blue's last
+        self._time, self._action = -1, 0  # steps of this episode, -1 before the first; blue's last action
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Bits, dict[str, Any]]:
         if options:
             raise ValueError(f"unknown options {sorted(options)}; this environment takes none")
         super().reset(seed=seed)
@@ -172,19 +147,17 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
         self._time = 0
         return np.asarray(obs, np.uint8), {}
 
-    def step(self, action: np.int64 | int) -> tuple[npt.NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
-        time = self._running_time()
-        if time >= self.horizon:
-            raise gym.error.ResetNeeded(f"the episode is over after {self.horizon} steps; call reset()")
+    def step(self, action: np.int64 | int) -> tuple[Bits, float, bool, bool, dict[str, Any]]:
+        if not 0 <= self._time < self.horizon:
+            raise gym.error.ResetNeeded(f"call reset() first, and when the episode is over after {self.horizon} steps")
         self._action = check_action(action)  # the reference would take -1 for the last action
         with self._own_stream():
             obs, reward, done, _ = self._challenge.step(self._action)
-        self._time = time + 1
+        self._time += 1
         return np.asarray(obs, np.uint8), float(reward), bool(done), self._time >= self.horizon, self._info()
 
-    # ------------------------------------------------------------------------------------------------- true state
     def true_state(self) -> np.record:
-        """What is really going on, as a record of its own: `env.true_state().red_access` is (13,) uint8."""
+        """What is really going on, as a new record: `env.true_state().red_access` is (13,) uint8."""
         state: np.record = np.zeros(1, TRUE_STATE).view(np.recarray)[0]
         self.write_true_state(state)
         return state
@@ -195,43 +168,39 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
         Reads the simulator's objects instead of `get_agent_state("True")`, which says nothing of files and of which
         processes are decoys, and takes 20 times as long because it describes every process in words.
         """
-        self._running_time()
+        if self._time < 0:
+            raise gym.error.ResetNeeded("call reset() before anything else")
         controller = self.cyborg.environment_controller
-        state, known = controller.state, controller.agent_interfaces["Red"].action_space
-        facts = _hosts(state) | _sessions(state) | _knowledge(state, known) | self._last_step()
-        for field, value in facts.items():
-            record[field] = value
+        truth = np.zeros((), TRUE_STATE)
+        _read_hosts(controller.state, truth)
+        _read_sessions(controller.state, truth)
+        _read_knowledge(controller.state, controller.agent_interfaces["Red"].action_space, truth)
+        self._read_last_step(truth)
+        for field in TRUE_STATE.names or ():
+            record[field] = truth[field]
 
     def agent_state(self) -> dict[str, Any]:
         """The reference's own account of the true state, `get_agent_state("True")`: slow and in words."""
         return dict(self.cyborg.get_agent_state("True"))
 
-    def _last_step(self) -> dict[str, Any]:
+    def _read_last_step(self, truth: np.ndarray) -> None:
         if self._time == 0:
-            return {"time": 0} | {field: INITIAL[0][field] for field in _LAST_STEP}
+            for field in _LAST_STEP:
+                truth[field] = INITIAL[0][field]
+            return
         red_type, red_target = self._last_action("Red")
         green_target = self._last_action("Green")[1]
-        return {
-            "time": self._time,
-            "red_type": RED_TYPES.index(red_type) if red_type in RED_TYPES else NOBODY,
-            "red_target": RED_TARGETS.index(red_target) if red_target else NOBODY,
-            "red_success": self._success("Red"),
-            "blue_action": self._action,
-            "blue_success": self._success("Blue"),
-            "green_target": HOSTS.index(green_target) if green_target else NOBODY,
-        }
+        truth["time"], truth["blue_action"] = self._time, self._action
+        truth["red_type"] = RED_TYPES.index(red_type) if red_type in RED_TYPES else NOBODY
+        truth["red_target"] = RED_TARGETS.index(red_target) if red_target else NOBODY
+        truth["green_target"] = HOSTS.index(green_target) if green_target else NOBODY
+        truth["red_success"], truth["blue_success"] = self._success("Red"), self._success("Blue")
 
     def random_peek(self) -> int:
         """The next 32 bits of this environment's stream, not drawn."""
         stream = random.Random()
         stream.setstate(self.random_state)
         return stream.getrandbits(32)
-
-    # --------------------------------------------------------------------------------------------------- details
-    def _running_time(self) -> int:
-        if self._time is None:
-            raise gym.error.ResetNeeded("call reset() before anything else")
-        return self._time
 
     @contextmanager
     def _own_stream(self) -> Iterator[None]:
@@ -259,14 +228,11 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
 
     def _last_action(self, agent: str) -> tuple[str, str]:
         """Class and target of an agent's last action; a host or subnet by name where the reference has its address."""
-        action = self.cyborg.get_last_action(agent)
-        state = self.cyborg.environment_controller.state
-        target = ""
-        if hasattr(action, "hostname"):
-            target = action.hostname
-        elif hasattr(action, "ip_address"):
+        action, state = self.cyborg.get_last_action(agent), self.cyborg.environment_controller.state
+        target = getattr(action, "hostname", "")
+        if not target and hasattr(action, "ip_address"):
             target = state.ip_addresses[action.ip_address]
-        elif hasattr(action, "subnet"):
+        elif not target and hasattr(action, "subnet"):
             target = next(name for name, network in state.subnet_name_to_cidr.items() if network == action.subnet)
         return type(action).__name__, target
 
@@ -274,59 +240,44 @@ class CybORGEnv(gym.Env[npt.NDArray[np.uint8], np.int64]):
         return _SUCCESS[self.cyborg.get_observation(agent)["success"].name]
 
 
-def _hosts(state: Any) -> dict[str, Any]:
-    decoys, n_decoys, files = [0] * N_HOSTS, [0] * N_HOSTS, [0] * N_HOSTS
+def _read_hosts(state: Any, truth: np.ndarray) -> None:
     for h, hostname in enumerate(HOSTS):
         for process in state.hosts[hostname].processes:
-            bit = _DECOY_BIT.get(process.name, 0)
-            if bit and process.decoy_type:  # a real service may bear a decoy's name
-                decoys[h] |= bit
-                n_decoys[h] += 1
+            if process.name in _DECOY_BIT and process.decoy_type:  # a real service may bear a decoy's name
+                truth["decoys"][h] |= _DECOY_BIT[process.name]
+                truth["n_decoys"][h] += 1
         for file in state.hosts[hostname].files:
-            files[h] |= _FILE_BIT.get(file.name.partition(".")[0], 0)
-    service_down = all(process.name != _SERVICE for process in state.hosts[HOSTS[SERVICE_HOST]].processes)
-    return {"decoys": decoys, "n_decoys": n_decoys, "files": files, "service_down": service_down}
+            truth["files"][h] |= _FILE_BIT.get(file.name.partition(".")[0], 0)
+    truth["service_down"] = all(p.name != "OTService" for p in state.hosts[HOSTS[SERVICE_HOST]].processes)
 
 
-def _sessions(state: Any) -> dict[str, Any]:
-    sessions, root_sessions, removable = [0] * N_HOSTS, [0] * N_HOSTS, [0] * N_HOSTS
+def _read_sessions(state: Any, truth: np.ndarray) -> None:
     suspicious = state.sessions["Blue"][0].sus_pids
     for session in state.sessions["Red"].values():
         h, root = HOSTS.index(session.host), session.username in ROOT_USERS
-        sessions[h] += 1
-        root_sessions[h] += root
-        removable[h] += not root and session.pid in suspicious.get(session.host, ())
-    access = [2 if root_sessions[h] else 1 if sessions[h] else 0 for h in range(N_HOSTS)]
-    own = {"red_sessions": sessions, "red_root_sessions": root_sessions, "red_removable": removable}
-    return own | {"red_access": access}
+        truth["red_sessions"][h] += 1
+        truth["red_root_sessions"][h] += root
+        truth["red_removable"][h] += not root and session.pid in suspicious.get(session.host, ())
+    truth["red_access"] = np.where(truth["red_root_sessions"] > 0, 2, truth["red_sessions"] > 0)
 
 
-def _knowledge(state: Any, known: Any) -> dict[str, Any]:
+def _read_knowledge(state: Any, known: Any, truth: np.ndarray) -> None:
     foothold = state.sessions["Red"][0]
-    addresses, names, ports = 0, 0, [0] * N_HOSTS
     for address, hostname in state.ip_addresses.items():
         h = HOSTS.index(hostname)
-        addresses |= bool(known.ip_address.get(address)) << h
-        names |= bool(known.hostname.get(hostname)) << h
+        truth["known_addresses"] |= bool(known.ip_address.get(address)) << h
+        truth["known_names"] |= bool(known.hostname.get(hostname)) << h
         for port in foothold.ports.get(address, ()):
-            ports[h] |= _PORT_BIT.get(port, 0)
-    networks = [state.subnet_name_to_cidr[name] for name in SUBNETS]
-    return {
-        "known_addresses": addresses,
-        "known_names": names,
-        "known_subnets": sum(bool(known.subnet.get(network)) << s for s, network in enumerate(networks)),
-        "red_ports": ports,
-        "red_knows_service": foothold.ot_service is not None,
-    }
+            truth["red_ports"][h] |= _PORT_BIT.get(port, 0)
+    for s, name in enumerate(SUBNETS):
+        truth["known_subnets"] |= bool(known.subnet.get(state.subnet_name_to_cidr[name])) << s
+    truth["red_knows_service"] = foothold.ot_service is not None
 
 
-def _agent_class(agents: ModuleType, choice: str | type, short_names: dict[str, str], side: str) -> type:
-    if isinstance(choice, type):
-        return choice
-    found = getattr(agents, short_names.get(choice, choice), None)
+def _agent_class(side: str, choice: str | type, short_names: dict[str, str]) -> type:
+    agents = importlib.import_module("CybORG.Agents")
+    found = choice if isinstance(choice, type) else getattr(agents, short_names.get(choice, choice), None)
     if not isinstance(found, type):
-        raise ValueError(
-            f"unknown {side} agent {choice!r}; take one of {sorted(short_names)}, the name of a class in "
-            f"CybORG.Agents, or an agent class"
-        )
+        known = f"take one of {sorted(short_names)}, the name of a class in CybORG.Agents, or an agent class"
+        raise ValueError(f"unknown {side} agent {choice!r}; {known}")
     return found

@@ -13,8 +13,7 @@ import numpy as np
 from stockade.errors import InputError
 from stockade.make import ENV_ID, make, make_vec
 
-#: What `register` registers the world as, unless told otherwise.
-ENV_NAME = ENV_ID
+ENV_NAME = ENV_ID  #: what `register` registers the world as, unless told otherwise
 
 
 def make_env(config: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any]:
@@ -25,8 +24,7 @@ def make_env(config: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | gymnasium.v
     """
     defaults = {} if "env" in config else {"obs_dtype": np.float32, "info": False}  # which are of the built-in world
     options: dict[str, Any] = {**defaults, **config}
-    n_envs = options.pop("num_envs", None)
-    if n_envs is not None:
+    if (n_envs := options.pop("num_envs", None)) is not None:
         return make_vec(n_envs, **options)
     return options["env"]() if "env" in options else make(**options)
 

@@ -4,9 +4,6 @@ Stable-Baselines3 wants a new episode to begin in the step that ends the old one
 a list with one info each. Whatever the backend and its autoreset mode, that is what it gets here.
 """
 
-from __future__ import annotations
-
-import functools
 import operator
 import time
 import warnings
@@ -19,7 +16,6 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from stockade.cage2.actions import ACTION_MASK
 from stockade.errors import InputError
-from stockade.integrations.reach import call_method, class_name, wrapper_names
 from stockade.make import make_vec
 from stockade.vector.base import BaseVectorEnv
 from stockade.vector.native import NativeVectorEnv
@@ -31,35 +27,11 @@ try:
     from stable_baselines3.common.vec_env import VecEnv
     from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"stockade.integrations.sb3 needs Stable-Baselines3 ({error}); install it with: pip install 'stockade[sb3]'",
-        name=error.name,
-    ) from error
+    needs = f"stockade.integrations.sb3 needs Stable-Baselines3 ({error}); install it with: pip install 'stockade[sb3]'"
+    raise ModuleNotFoundError(needs, name=error.name) from error
 
-_NOT_BY_METHOD = ("reset", "step", "close")
 _MASK = ACTION_MASK.astype(np.bool_)[None]
 _FINAL = ("final_obs", "_final_obs", "final_info", "_final_info")
-
-
-def make_sb3(
-    n_envs: int, backend: str = "native", *, env: Factory | None = None, monitor: bool = True, **options: Any
-) -> StockadeVecEnv:
-    """Many environments for an algorithm of Stable-Baselines3: the arguments of `stockade.make_vec`, and `monitor`.
-
-    Example:
-        >>> from stable_baselines3 import PPO
-        >>> from stockade.integrations.sb3 import make_sb3
-        >>> model = PPO("MlpPolicy", make_sb3(16, red="bline", horizon=30), n_steps=30, batch_size=480, seed=0)
-        >>> model.learn(960).num_timesteps
-        960
-    """
-    options.setdefault("autoreset_mode", "same_step")
-    envs = make_vec(n_envs, backend, env=env, **options)
-    try:
-        return StockadeVecEnv(envs, monitor=monitor)
-    except BaseException:
-        envs.close()
-        raise
 
 
 class StockadeVecEnv(VecEnv):
@@ -78,26 +50,22 @@ class StockadeVecEnv(VecEnv):
     def __init__(self, envs: VectorEnv[Any, Any, Any], *, monitor: bool = True) -> None:
         core = envs.unwrapped if isinstance(envs, VectorEnv) else envs
         if not isinstance(core, BaseVectorEnv):
-            raise InputError(
-                f"StockadeVecEnv takes a vector environment of stockade.make_vec, not {type(core).__name__}; for any "
-                "Gymnasium environment: stockade.make_vec(n, 'serial', env=function_that_makes_one)"
-            )
+            how = "for any Gymnasium environment: stockade.make_vec(n, 'serial', env=function_that_makes_one)"
+            found = type(core).__name__
+            raise InputError(f"StockadeVecEnv takes a vector environment of stockade.make_vec, not {found}; {how}")
         if not core.copy:
             raise InputError(
-                "copy=False cannot be used: Stable-Baselines3 keeps an observation while it asks for the next"
+                "copy=False cannot be used: Stable-Baselines3 keeps an observation while asking for the next"
             )
-        #: The vector environment, for what Stable-Baselines3 does not know: `vector.true_state()`.
-        self.vector = envs
-        self._core = core
+        self.vector = envs  #: the vector environment, for what Stable-Baselines3 does not know: `vector.true_state()`
+        self._core, self._monitor = core, monitor
         self._is_same_step = core.autoreset_mode is AutoresetMode.SAME_STEP
-        self._monitor = monitor
         self._actions: np.ndarray | None = None
         self._returns, self._lengths = np.zeros(envs.num_envs), np.zeros(envs.num_envs, np.int64)
         self._start = time.time()
         super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
         self.metadata = {key: value for key, value in envs.metadata.items() if key != "autoreset_mode"}
 
-    # ---------------------------------------------------------------------------------------------------- episodes
     def reset(self) -> VecEnvObs:
         """Begin episodes in all environments, with the seeds and options that were set for this reset."""
         seeds: Any = None if all(seed is None for seed in self._seeds) else list(self._seeds)
@@ -170,29 +138,33 @@ class StockadeVecEnv(VecEnv):
         return all(self._core.apply(operator.methodcaller("has_wrapper_attr", attr_name)))
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
-        """An attribute of the chosen environments (default all), or of their wrappers."""
         return self._apply(operator.methodcaller("get_wrapper_attr", attr_name), indices)
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
-        """Set an attribute of the chosen environments, where it is defined: in the environment or a wrapper."""
         self._apply(operator.methodcaller("set_wrapper_attr", attr_name, value), indices)
 
-    def env_method(
-        self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **kwargs: Any
-    ) -> list[Any]:
+    def env_method(self, method_name: str, *args: Any, indices: VecEnvIndices = None, **kwargs: Any) -> list[Any]:
         """Call a method of the chosen environments, or of their wrappers; the others do not notice."""
-        if method_name in _NOT_BY_METHOD:
+        if method_name in ("reset", "step", "close"):
             raise InputError(f"call {method_name}() of the VecEnv itself, not env_method({method_name!r})")
         if method_name == "action_masks" and isinstance(self._core, NativeVectorEnv):
-            count = self.num_envs if indices is None else len(list(self._get_indices(indices)))
-            return list(np.repeat(_MASK, count, axis=0))  # learners ask in every step
-        return self._apply(functools.partial(call_method, method_name, method_args, kwargs), indices)
+            return list(np.repeat(_MASK, len(list(self._get_indices(indices))), axis=0))  # learners ask in every step
+        return self._apply(lambda env: env.get_wrapper_attr(method_name)(*args, **kwargs), indices)
 
     def env_is_wrapped(self, wrapper_class: type[gymnasium.Wrapper], indices: VecEnvIndices = None) -> list[bool]:
         """Whether a wrapper of the class is around each; as for `Monitor`, with `monitor=True` this class is one."""
-        name = class_name(wrapper_class)
         known = self._monitor and wrapper_class is Monitor
-        return [known or name in names for names in self._apply(wrapper_names, indices)]
+        wanted = wrapper_class.__module__, wrapper_class.__qualname__
+
+        def is_wrapped(env: Any) -> bool:
+            """By name, so that no worker has to import the class."""
+            while isinstance(env, gymnasium.Wrapper):
+                if wanted in [(parent.__module__, parent.__qualname__) for parent in type(env).__mro__]:
+                    return True
+                env = env.env
+            return False
+
+        return [known or found for found in self._apply(is_wrapped, indices)]
 
     def get_images(self) -> Sequence[np.ndarray | None]:
         if self.render_mode != "rgb_array":
@@ -201,4 +173,26 @@ class StockadeVecEnv(VecEnv):
         return self.env_method("render")
 
     def _apply(self, function: Callable[[Any], Any], indices: VecEnvIndices) -> list[Any]:
+        """Functions defined in a method are sent by value: a worker that runs them does not import this module."""
         return self._core.apply(function, None if indices is None else self._get_indices(indices))
+
+
+def make_sb3(
+    n_envs: int, backend: str = "native", *, env: Factory | None = None, monitor: bool = True, **options: Any
+) -> StockadeVecEnv:
+    """Many environments for an algorithm of Stable-Baselines3: the arguments of `stockade.make_vec`, and `monitor`.
+
+    Example:
+        >>> from stable_baselines3 import PPO
+        >>> from stockade.integrations.sb3 import make_sb3
+        >>> model = PPO("MlpPolicy", make_sb3(16, red="bline", horizon=30), n_steps=30, batch_size=480, seed=0)
+        >>> model.learn(960).num_timesteps
+        960
+    """
+    options.setdefault("autoreset_mode", "same_step")
+    envs = make_vec(n_envs, backend, env=env, **options)
+    try:
+        return StockadeVecEnv(envs, monitor=monitor)
+    except BaseException:
+        envs.close()
+        raise

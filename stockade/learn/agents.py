@@ -1,16 +1,35 @@
-"""From a name to something that plays: baselines, trained runs, and the policies that ship with the package."""
+"""What plays: policies by name (baselines, trained runs, those of the package), and any other in the protocol.
+
+name, object or class -> as_player -> begin(n) -> act((n, size)) -> (n,), checked -> end
+
+| form | methods | played |
+|---|---|---|
+| own | `act(observations (n, size)) -> (n,)`, optional `reset(n)`, optional attribute `obs` | n episodes at once |
+| challenge | `get_action(observation (52,), action_space)`, optional `end_episode()` | one episode after another |
+| Stable-Baselines3 | `predict(observations, state, episode_start, deterministic)` | n episodes at once |
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import importlib
+import inspect
+import json
+import sys
+import traceback
+import zipfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from stockade.baselines import BASELINES, Defender, make_baseline
+from stockade.baselines import BASELINES, Baseline, Defender
 from stockade.cage2.actions import N_ACTIONS
+from stockade.cage2.config import OBSERVATIONS
+from stockade.cage2.history import MEMORY_SIZE
+from stockade.cage2.state import OBS_SIZE
 from stockade.errors import InputError, did_you_mean, missing_package
 from stockade.learn.files import SHIPPED, builtin_names, check_runs, shipped_names
 from stockade.learn.mixture import rules_context
@@ -19,25 +38,21 @@ if TYPE_CHECKING:
     from stockade.learn.checkpoint import Checkpoint
     from stockade.learn.policy import Policy
 
-#: `builtin:NAME` is always the baseline or shipped policy, never a run.
-BUILTIN = "builtin:"
+BUILTIN = "builtin:"  #: `builtin:NAME` is always the baseline or shipped policy, never a run
 
 
 class Agent(Defender):
     """A trained policy at play. It never changes Torch's global number of threads.
 
-    Args:
-        context: bits that follow every observation, for instance the order of a workflow.
-        card: what else was saved with it.
-        reward_scale: what rewards were multiplied by in training; `value` divides by it.
+    Its `context` is bits that follow every observation, for instance the order of a workflow; `reward_scale` is what
+    rewards were multiplied by in training: `value` divides by it.
     """
 
     def __init__(
-        self, policy: Policy, obs: str, greedy: bool = True, context: np.ndarray | None = None,
+        self, policy: Policy, obs: str, greedy: bool = True, context: ArrayLike = (),
         card: dict[str, Any] | None = None, name: str = "agent", reward_scale: float = 1.0,
     ) -> None:  # fmt: skip
-        self.policy, self.context = policy, np.zeros(0, np.uint8) if context is None else context
-        self._reward_scale = reward_scale
+        self.policy, self.context, self._reward_scale = policy, np.array(context, np.uint8), reward_scale
         super().__init__(name, obs, policy.architecture.n_inputs - len(self.context), greedy, card)
 
     def __repr__(self) -> str:
@@ -55,7 +70,8 @@ class Agent(Defender):
 
     def probabilities(self, observation: np.ndarray) -> np.ndarray:
         batch, single = self._batch(observation)
-        logits, _ = self._forward(batch)
+        with one_torch_thread():
+            logits, _ = self.policy.evaluate(self._inputs(batch))
         weights = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
         out = np.zeros((len(batch), N_ACTIONS))
         out[:, self.policy.actions] = weights / weights.sum(axis=1, keepdims=True)
@@ -63,16 +79,13 @@ class Agent(Defender):
 
     def value(self, observation: np.ndarray) -> Any:
         batch, single = self._batch(observation)
-        values = self._forward(batch)[1].astype(np.float64) / self._reward_scale
+        with one_torch_thread():
+            values = self.policy.evaluate(self._inputs(batch))[1].astype(np.float64) / self._reward_scale
         return float(values[0]) if single else values
 
     def _choose(self, batch: np.ndarray, generator: np.random.Generator | None) -> np.ndarray:
         with one_torch_thread():
             return self.policy.act(self._inputs(batch), generator)
-
-    def _forward(self, batch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        with one_torch_thread():
-            return self.policy.evaluate(self._inputs(batch))
 
     def _inputs(self, batch: np.ndarray) -> np.ndarray:
         """Observations with the context: (n, inputs of the network)."""
@@ -106,38 +119,216 @@ def load(
             raise InputError(f"{name!r} is both a policy of the package and a run: use {runs / name} for the run, "
                              f"{BUILTIN}{name} for the policy of the package")  # fmt: skip
         if builtin not in shipped_names():
-            return make_baseline(builtin)
+            return Baseline(builtin)
     elif builtin != name:
         raise InputError(f"no policy of the package is called {builtin!r}; these are: {', '.join(builtin_names())}")
     try:
-        from stockade.learn.checkpoint import load as load_checkpoint
+        from stockade.learn import checkpoint
         from stockade.learn.policy import Architecture, Policy
     except ModuleNotFoundError as error:
         raise missing_package(error) from error
 
-    shipped = SHIPPED / f"{builtin}-{rules}"
-    checkpoint = load_checkpoint(shipped) if builtin in shipped_names() else _find(name, runs, last)
-    card = checkpoint.rest
+    is_shipped = builtin in shipped_names()
+    saved = checkpoint.load(SHIPPED / f"{builtin}-{rules}") if is_shipped else _find(name, runs, last)
+    card = saved.rest
     policy = Policy(Architecture.from_json(card["architecture"]))
-    policy.load_weights(checkpoint.arrays, prefix="policy.")
+    policy.load_weights(saved.arrays, prefix="policy.")
     has_rules = card.get("context_rules", card.get("told_rules"))  # `told`: as version 0.1.0 wrote it
-    bits = rules_context(rules) if has_rules else card.get("context", card.get("told"))
-    context = None if bits is None else np.array(bits, np.uint8)
+    context = rules_context(rules) if has_rules else card.get("context", card.get("told")) or ()
     scale = card.get("trained", {}).get("settings", {}).get("ppo", {}).get("reward_scale", 0.1)
     return Agent(policy, card["obs"], greedy, context, card, name, card.get("reward_scale", scale))
 
 
 def _find(name: str, runs: Path, last: bool) -> Checkpoint:
     """The checkpoint of a run, or of the file of a policy; `workflow.policies` finds those of searches."""
-    from stockade.learn.checkpoint import CheckpointFolder
-    from stockade.learn.checkpoint import load as load_checkpoint
+    from stockade.learn import checkpoint
 
     for folder in (runs / name, Path(name)):
         if (folder / "checkpoints").is_dir():
-            checkpoints = CheckpointFolder(folder / "checkpoints")
-            return checkpoints.load_last() if last else checkpoints.load_best()
+            return checkpoint.CheckpointFolder(folder / "checkpoints").load_best(last)
         if folder.suffix == ".json" and folder.is_file():
-            return load_checkpoint(folder.with_suffix(""))
+            return checkpoint.load(folder.with_suffix(""))
     near = did_you_mean(name, [*builtin_names(), *(path.parent.name for path in runs.glob("*/config.json"))])
     raise InputError(f"{name!r} is neither a baseline nor shipped ({', '.join([*BASELINES, *shipped_names()])}), nor "
                      f"a run or search in {runs}, nor the folder of one, nor the file of a policy.{near}")  # fmt: skip
+
+
+# ----------------------------------------------------------------------------------------------- in the protocol
+class Player:
+    """A policy in play, of the own form; `greedy` is for those that leave it to us, `style` is for tables."""
+
+    parallel = True  #: it can play many episodes at once
+    method = "act"
+
+    def __init__(self, policy: Any, name: str, greedy: bool) -> None:
+        self.policy, self.name, self.greedy = policy, name, greedy
+        self.obs = getattr(policy, "obs", "bits")
+        self.style = ("greedy" if policy.greedy else "sampled") if isinstance(policy, Agent) else "its own choices"
+        if self.obs not in OBSERVATIONS:
+            raise InputError(f"the policy {name} has obs={self.obs!r}; it must be one of {', '.join(OBSERVATIONS)}")
+
+    def begin(self, n: int) -> None:
+        if hasattr(self.policy, "reset"):
+            with self._blamed("reset"):
+                self.policy.reset(n)
+
+    def act(self, observations: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+        """(n,) int64 for (n, size) uint8; InputError if it failed, or gave something else than n actions."""
+        if isinstance(self.policy, Defender):  # checks itself
+            return self.policy.act(observations, generator)
+        with self._blamed(method := self.method):
+            actions = np.asarray(self._ask(observations.copy(), generator))  # a copy: it may keep or change it
+        n = len(observations)
+        if actions.shape != (n,) or not np.issubdtype(actions.dtype, np.integer):
+            raise InputError(f"{method}() of the policy {self.name} must give {n} whole numbers, shape ({n},); it "
+                             f"gave {actions.dtype} of shape {actions.shape}")  # fmt: skip
+        wrong = np.flatnonzero((actions < 0) | (actions >= N_ACTIONS))
+        if len(wrong):
+            raise InputError(f"{method}() of the policy {self.name} chose action {actions[wrong[0]]} in episode "
+                             f"{wrong[0]}; actions are 0 to {N_ACTIONS - 1}")  # fmt: skip
+        return actions.astype(np.int64)
+
+    def allowed(self, actions: np.ndarray, observations: np.ndarray, env: Any) -> np.ndarray:
+        """What is carried out of its actions: all, unless the policy is bound by a rule (a method `allowed`)."""
+        rule = getattr(self.policy, "allowed", None) if isinstance(self.policy, Agent) else None
+        return actions if rule is None else rule(actions, observations, env)
+
+    def end(self) -> None:
+        """The episodes are over."""
+
+    def _ask(self, observations: np.ndarray, generator: np.random.Generator) -> Any:
+        return self.policy.act(*(observations, generator)[: _n_arguments(self.policy.act)])
+
+    @contextmanager
+    def _blamed(self, method: str) -> Iterator[None]:
+        """Name the policy, and the line that failed, in what it raises."""
+        try:
+            yield
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            raise InputError(f"{method}() of the policy {self.name} failed: {type(error).__name__}: {error} "
+                             f"({where.filename}, line {where.lineno})") from error  # fmt: skip
+
+
+class ChallengePlayer(Player):
+    """An agent written for the challenge's own script."""
+
+    parallel = False
+    method = "get_action"
+
+    def begin(self, n: int) -> None:
+        """Only the end of an episode is announced to it."""
+
+    def _ask(self, observations: np.ndarray, generator: np.random.Generator) -> Any:
+        return [self.policy.get_action(observations[0].astype(np.int64), N_ACTIONS)]
+
+    def end(self) -> None:
+        if hasattr(self.policy, "end_episode"):
+            with self._blamed("end_episode"):
+                self.policy.end_episode()
+
+
+class SB3Player(Player):
+    """A model of Stable-Baselines3, recurrent or not."""
+
+    method = "predict"
+
+    def __init__(self, policy: Any, name: str, greedy: bool) -> None:
+        super().__init__(policy, name, greedy)
+        self.style = "greedy" if greedy else "sampled"
+        shape = getattr(getattr(policy, "observation_space", None), "shape", None)
+        if not hasattr(policy, "obs") and shape is not None:
+            sizes = {(OBS_SIZE,): "bits", (MEMORY_SIZE,): "memory"}
+            if shape not in sizes:
+                raise InputError(f"the model {name} was trained on observations of shape {shape}; the world gives "
+                                 f"({OBS_SIZE},) with obs='bits' and ({MEMORY_SIZE},) with obs='memory'")  # fmt: skip
+            self.obs = sizes[shape]
+
+    def begin(self, n: int) -> None:
+        self._state, self._start = None, np.ones(n, np.bool_)
+
+    def _ask(self, observations: np.ndarray, generator: np.random.Generator) -> Any:
+        memory = {"state": self._state, "episode_start": self._start}
+        actions, self._state = self.policy.predict(observations, **memory, deterministic=self.greedy)
+        self._start = np.zeros_like(self._start)
+        return actions
+
+
+FORMS = (Player, ChallengePlayer, SB3Player)
+
+
+def as_player(policy: Any, name: str | None = None, greedy: bool = True) -> Player:
+    """Whatever a user calls a policy, ready to play: an object of one of the forms above, or its class."""
+    if isinstance(policy, Player):
+        return policy
+    name = str(name or getattr(policy, "name", None) or getattr(policy, "__name__", type(policy).__name__))
+    if isinstance(policy, type):
+        policy = _called(policy, name)
+    for form in FORMS:
+        if hasattr(policy, form.method):
+            return form(policy, name, greedy)
+    raise InputError(f"{name} is no policy: it needs a method act(observations), get_action(observation, action_space) "
+                     "or predict(observations)")  # fmt: skip
+
+
+def find_player(name: str, runs: Path, *, greedy: bool, last: bool, rules: str) -> Player:
+    """By name: `module:attribute`, a saved model of Stable-Baselines3 (.zip), or whatever `load` knows."""
+    if name.endswith(".zip"):
+        policy = _load_sb3(Path(name))
+    elif ":" in name and not name.startswith(BUILTIN) and not Path(name).exists():
+        policy = _imported(*name.split(":", 1))
+    else:
+        policy = load(name, runs, greedy=greedy, last=last, rules=rules)
+    return as_player(policy, name, greedy)
+
+
+def _imported(module: str, attribute: str) -> Any:
+    """An object of a module in the current folder or on the path; classes and functions are called."""
+    name, here = f"{module}:{attribute}", str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found = importlib.import_module(module)
+    except Exception as error:
+        what = f"the module cannot be imported: {type(error).__name__}: {error}"
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            what = f"there is no module {module} in {here} or on Python's path"
+        raise InputError(f"{name}: {what}") from error
+    if not hasattr(found, attribute):
+        raise InputError(f"{name}: {module} has no {attribute!r}.{did_you_mean(attribute, dir(found))}")
+    thing = getattr(found, attribute)
+    is_policy = not isinstance(thing, type) and any(hasattr(thing, form.method) for form in FORMS)
+    return thing if is_policy or not callable(thing) else _called(thing, name)
+
+
+def _called(make: Callable[[], Any], name: str) -> Any:
+    try:
+        return make()
+    except Exception as error:
+        raise InputError(f"{name}() cannot be called without arguments: {type(error).__name__}: {error}") from error
+
+
+def _n_arguments(method: Callable[..., Any]) -> int:
+    """How many arguments may be given by position; 1 where that cannot be found out."""
+    try:
+        parameters = inspect.signature(method).parameters.values()
+    except (TypeError, ValueError):
+        return 1
+    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+
+
+def _load_sb3(path: Path) -> Any:
+    """A saved model: which algorithm it is shows in its settings. The format holds pickles: only for trusted files."""
+    try:
+        import stable_baselines3
+    except ModuleNotFoundError as error:
+        raise missing_package(error) from error
+    try:
+        with zipfile.ZipFile(path) as file:
+            settings = json.loads(file.read("data"))
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path} is no saved model of Stable-Baselines3: {error}") from error
+    name = "PPO" if "clip_range" in settings else "DQN" if "exploration_fraction" in settings else "A2C"
+    if "sb3_contrib" in str(settings.get("policy_class", {}).get("__module__")):
+        raise InputError(f"{path} is a model of sb3-contrib: load it in Python and use stockade.evaluate(model)")
+    return getattr(stable_baselines3, name).load(path, device="cpu")

@@ -2,7 +2,6 @@
 
 save: arrays -> temporary file, synced, renamed -> JSON with their checksum the same way -> older arrays removed
 load: JSON, its own checksum and version -> arrays, their checksum -> parsed; whatever does not fit is an error
-
 The JSON is the last to appear and names the file of arrays, so a checkpoint is there as a whole or not at all.
 """
 
@@ -58,26 +57,20 @@ def load(path: Path) -> Checkpoint:
     try:
         head = json.loads(where.read_bytes())
         checksum = head.pop("checksum")
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise CheckpointError(f"{where} cannot be read as a checkpoint: {error}") from error
-    if head.get("format") != FORMAT:
-        raise CheckpointError(f"{where} is no checkpoint: it says {head.get('format')!r}, not {FORMAT!r}")
-    if head.get("version") != VERSION:
-        raise CheckpointError(f"{where} has version {head.get('version')} of the checkpoint format; this package reads "
-                              f"version {VERSION}: use the version of stockade that wrote it")  # fmt: skip
-    if checksum != _checksum(head):
-        raise CheckpointError(f"{where} was altered: its checksum does not fit")
-    arrays = where.with_name(Path(head["arrays"]).name)
-    try:
+        if head["format"] != FORMAT:
+            raise ValueError(f"it says {head['format']!r}, not {FORMAT!r}")
+        if head["version"] != VERSION:
+            raise ValueError(f"it has version {head['version']} of the format, this package reads version {VERSION}: "
+                             f"use the version of stockade that wrote it")  # fmt: skip
+        if checksum != _checksum(head):
+            raise ValueError("it was altered: its checksum does not fit")
+        arrays = where.with_name(Path(head["arrays"]).name)
         content = arrays.read_bytes()
-    except OSError as error:
-        raise CheckpointError(f"the arrays of {where} are missing: {error}") from error
-    if hashlib.sha256(content).hexdigest() != head["sha256"]:
-        raise CheckpointError(f"{arrays} is cut off or was altered: its checksum does not fit")
-    try:
+        if hashlib.sha256(content).hexdigest() != head["sha256"]:
+            raise ValueError(f"{arrays.name} is cut off or was altered: its checksum does not fit")
         return Checkpoint(parse_arrays(content), head["rest"])
-    except SafetensorError as error:
-        raise CheckpointError(f"{arrays} is no safetensors file: {error}") from error
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, SafetensorError) as error:
+        raise CheckpointError(f"{where} is no checkpoint that can be used: {error}") from error
 
 
 def remove(path: Path) -> None:
@@ -119,9 +112,9 @@ class CheckpointFolder:
                 warnings.warn(f"{error}; taking the checkpoint before it", stacklevel=2)
         raise CheckpointError(f"there is no usable checkpoint in {self.folder}")
 
-    def load_best(self) -> Checkpoint:
-        """The best, or the last if there is no best."""
-        if _json_of(self.folder / "best").exists():
+    def load_best(self, last: bool = False) -> Checkpoint:
+        """The best, or the last if there is no best or `last` asks for it."""
+        if not last and _json_of(self.folder / "best").exists():
             try:
                 return load(self.folder / "best")
             except CheckpointError as error:

@@ -14,8 +14,7 @@ from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights
 from stockade.errors import InputError, SettingError, did_you_mean
 from stockade.text import plural
 
-#: For flags without a default: tyro would show `(default: None)`.
-OPTIONAL = tyro.conf.arg(help_behavior_hint="")
+OPTIONAL = tyro.conf.arg(help_behavior_hint="")  #: for flags without a default: tyro would show `(default: None)`
 #: Settings that version 0.1.0 wrote into config.json by another name.
 RENAMED = {"red_agent": "red", "max_steps": "horizon"}
 AT_LEAST_1 = "must be at least 1"
@@ -39,11 +38,9 @@ class PPOConfig:
     learning_rate: float = 1e-3  # Learning rate of Adam at the start.
     final_learning_rate: float = 0.0  # Learning rate at the end; it changes linearly with the episodes played.
     entropy_weight: float = 0.01  # Weight of the entropy bonus at the start.
-    final_entropy_weight: float = 0.0
-    """Weight of the entropy bonus at the end; it changes linearly with the episodes played."""
+    final_entropy_weight: float = 0.0  # Weight of the entropy bonus at the end; it changes linearly, too.
     gamma: float = 0.99  # Discount per step at the start.
-    final_gamma: Annotated[float | None, OPTIONAL] = None
-    """Discount at the end; it changes linearly with the episodes played. Default: the same as at the start."""
+    final_gamma: Annotated[float | None, OPTIONAL] = None  # Discount at the end; linear. Default: as at the start.
     gae_lambda: float = 0.95  # Weight of longer advantage estimates (GAE).
     clip: float = 0.2  # Relative change of a probability beyond which it earns nothing more.
     value_clip: float = 0.0  # Largest change of a value in an update; 0 does not clip.
@@ -59,14 +56,12 @@ class PPOConfig:
     activation: Literal["relu", "tanh"] = "relu"  # Activation between layers. tanh takes ten times as long as relu.
     shared: bool = False  # One body for actor and critic instead of one each.
     shards: int = 2  # Parts that each minibatch (and the native environments) are cut into. Results depend on it.
-    threads: Annotated[int | None, OPTIONAL] = None
-    """Threads that work on the shards; results do not depend on it. Default: one per shard, up to the cores."""
+    threads: Annotated[int | None, OPTIONAL] = None  # Threads for the shards. Default: one each, up to the cores.
 
     def __post_init__(self) -> None:
         require(self, ("update_steps", "epochs", "minibatch_size", "shards", "threads"), lambda v: v >= 1, AT_LEAST_1)
-        require(
-            self, ("learning_rate", "max_grad_norm", "reward_scale", "clip"), lambda v: v > 0, "must be more than 0"
-        )
+        positive = ("learning_rate", "max_grad_norm", "reward_scale", "clip")
+        require(self, positive, lambda v: v > 0, "must be more than 0")
         require(self, ("gamma", "final_gamma", "gae_lambda"), lambda v: 0 <= v <= 1, "must be from 0 to 1")
         require(self, ("hidden",), lambda v: v and min(v) >= 1, "must be one or more sizes of at least 1")
 
@@ -83,18 +78,17 @@ class TrainConfig:
     rules: Literal["current", "leaderboard", "both"] = "current"  # Rule set; with both, half of the environments each.
     n_envs: int = 256  # Environments that run at once.
     seed: int = 0  # Seed of everything: the same seed gives the same agent, bit for bit.
+    # Start from the settings of a preset; other flags change single ones. `champion`: the shipped policy's recipe.
     preset: Annotated[Literal["champion"] | None, OPTIONAL] = None
-    """Start from the settings of a preset; other flags change single ones. `champion`: the shipped policy's recipe."""
     name: Annotated[str | None, OPTIONAL] = None  # Name of the run. Default: made of attacker, observation and seed.
     resume: Annotated[str | None, tyro.conf.arg(metavar="RUN", help_behavior_hint="")] = None
     """Continue this run (name or folder) from its last checkpoint, with its own settings."""
     runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs")  # Folder of all runs.
-    obs: Literal["bits", "memory"] = "memory"
-    """What the agent sees: the 52 bits of the challenge, or these and what it knows from its own history."""
+    obs: Literal["bits", "memory"] = "memory"  # The agent sees 52 bits, or these and what it knows from its history.
     horizons: str = ""  # Episodes of several lengths instead, with their shares of the environments: 30,50,100:2.
     tell_rules: bool = True  # With both rule sets, one more observation bit says which of them applies.
+    # Weights of the parts of the reward that the agent learns from; evaluations always use the challenge's reward.
     reward: RewardWeights = CHALLENGE_REWARD
-    """Weights of the parts of the reward that the agent learns from; evaluations always use the challenge's reward."""
     action_mask: bool = False  # Leave out the 63 decoy actions that can never succeed.
     backend: Literal["native", "serial", "pipes", "shared_memory", "async"] = "native"  # How the environments are run.
     checkpoint_episodes: int = 5_000  # Episodes from one checkpoint to the next.
@@ -141,10 +135,7 @@ class TrainConfig:
 
     def to_json(self) -> dict[str, Any]:
         """What decides the result, for config.json."""
-        content = asdict(self)
-        for name in ("preset", "name", "runs", "resume"):
-            del content[name]
-        return content
+        return {name: v for name, v in asdict(self).items() if name not in ("preset", "name", "runs", "resume")}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
@@ -166,28 +157,18 @@ CHAMPION = TrainConfig(
     preset="champion",
     red="bline:6,meander:18,sleep:1",
     horizons="30,50:2,100:3",
-    obs="memory",
     action_mask=True,
-    n_envs=256,
     total_episodes=400_000,
     checkpoint_episodes=20_000,
     validation_episodes=500,
-    ppo=PPOConfig(
-        gamma=0.99,
-        final_gamma=1.0,
-        minibatch_size=1280,
-        learning_rate=2e-3,
-        final_learning_rate=0.0,
-        entropy_weight=0.01,
-        final_entropy_weight=0.0,
-    ),
+    ppo=PPOConfig(final_gamma=1.0, minibatch_size=1280, learning_rate=2e-3),
 )
 PRESETS = {"champion": CHAMPION}
 
 
 def preset_named(name: str | None) -> TrainConfig:
     """Settings that were found good and are worth a name; the plain defaults for None."""
-    if name is not None and name not in PRESETS:
-        problem = f"is unknown; take one of {', '.join(PRESETS)}.{did_you_mean(name, PRESETS)}"
-        raise SettingError("preset", name, problem)
-    return TrainConfig() if name is None else PRESETS[name]
+    if name is None or name in PRESETS:
+        return PRESETS.get(name or "", TrainConfig())
+    near = did_you_mean(name, PRESETS)
+    raise SettingError("preset", name, f"is unknown; take one of {', '.join(PRESETS)}.{near}")

@@ -3,8 +3,9 @@
 policy -> nine cells: B_line, Meander, Sleep x 30, 50, 100 steps, 1000 episodes each -> means, intervals, tails, total
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,15 +17,20 @@ import stockade
 from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights
 from stockade.cage2.history import MemoryObservation
 from stockade.errors import InputError
+from stockade.files import json_ready
+from stockade.learn.agents import Player, as_player, find_player
 from stockade.learn.config import AT_LEAST_1, require
 from stockade.learn.files import check_runs
-from stockade.learn.leaderboard import CELLS, HORIZONS, REDS
-from stockade.learn.players import Player, as_player, find_player
-from stockade.learn.results import CellResult, EvaluateResult, Section, progress_bar
+from stockade.text import Shown, Table, fixed, interval, plural, progress_bar
+from stockade.vector.base import BaseVectorEnv
 from stockade.vector.native import NativeVectorEnv
 
-#: Seeds from one cell to the next.
-SEEDS_PER_CELL = 1_000_000
+REDS = ("bline", "meander", "sleep")
+HORIZONS = (30, 50, 100)
+#: Cells of the protocol, in the order of tables and seeds.
+CELLS = tuple((red, horizon) for red in REDS for horizon in HORIZONS)
+_SCRIPT = sorted(CELLS, key=lambda cell: cell[1])  #: as the challenge's script plays them
+SEEDS_PER_CELL = 1_000_000  #: seeds from one cell to the next
 #: What of a random stream is not the episode's: its state, its block of words, and the position in it.
 _STREAM = ("mt", "words", "next", "blocks")
 
@@ -39,13 +45,13 @@ class EvaluateConfig:
     episodes: Annotated[int, tyro.conf.arg(aliases=["--n-eval-episodes"])] = 1000  # Episodes of each cell.
     rules: Literal["current", "leaderboard"] = "current"  # Rule set.
     greedy: bool = True  # A trained policy plays its likeliest action; --no-greedy samples.
+    # Where random numbers come from; with cyborg, seeds give the reference's episodes.
     chance: Literal["fast", "cyborg"] = "fast"
-    """Where random numbers come from; with cyborg, seeds give the reference's episodes."""
     seed: int = 153  # Cell k of B_line, Meander, Sleep x 30, 50, 100 has the seeds SEED + 1000000 k, and on from there.
+    # Play one episode after the other on one random stream, as the challenge's script does; needs --chance cyborg.
     official_order: bool = False
-    """Play one episode after the other on one random stream, as the challenge's script does; needs --chance cyborg."""
+    # Where to play: here, or on the reference simulator if it is installed (slow: 400 steps per second).
     simulator: Literal["stockade", "cyborg"] = "stockade"
-    """Where to play: here, or on the reference simulator if it is installed (slow: 400 steps per second)."""
     last: bool = False  # Use a run's last checkpoint instead of its best.
     runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs")  # Folder of all runs.
 
@@ -57,114 +63,213 @@ class EvaluateConfig:
             raise InputError("--official-order needs --chance cyborg: the order matters to the reference's stream only")
 
 
+# -------------------------------------------------------------------------------------------------------------- playing
 def play(
     policy: Any, red: str, horizon: int, episodes: int, seed: int, rules: str = "current", chance: str = "fast",
     reward: RewardWeights = CHALLENGE_REWARD,
 ) -> np.ndarray:  # fmt: skip
     """Returns (episodes,) of episodes with the seeds seed, seed + 1, ...: all at once if the policy can."""
-    player, generator = as_player(policy), np.random.default_rng([seed, 1])
-    if not player.parallel:
-        env = stockade.make(red, horizon, rules, chance, obs=player.obs, reward=reward, info=False)
-        return play_one_by_one(player, env, range(seed, seed + episodes), generator)
+    player = as_player(policy)
+    n = episodes if player.parallel else 1
     with NativeVectorEnv(
-        episodes, red, horizon, rules, chance, obs=player.obs, reward=reward, autoreset_mode="disabled", copy=False
+        n, red, horizon, rules, chance, obs=player.obs, reward=reward, autoreset_mode="disabled", copy=False
     ) as envs:
-        obs, _ = envs.reset(seed=seed)
-        returns = np.zeros(episodes)
-        player.begin(episodes)
-        for _ in range(horizon):
-            actions = player.allowed(player.act(obs, generator), obs, envs)
-            obs, rewards, _, _, _ = envs.step(actions)
-            returns += rewards
-        player.end()
-    return returns
+        return _play_in(envs, player, horizon, range(seed, seed + episodes, n), np.random.default_rng([seed, 1]))
 
 
-def play_one_by_one(
-    policy: Any, env: gymnasium.Env[np.ndarray, Any], seeds: Sequence[int | None], generator: np.random.Generator
+def _play_in(
+    envs: BaseVectorEnv, player: Player, horizon: int, seeds: Iterable[int | None], generator: np.random.Generator
 ) -> np.ndarray:
-    """Returns of one episode per seed in a single environment; None continues its random stream."""
-    returns, player = [], as_player(policy)
+    """Returns of one episode per environment for each seed, one after the other; None continues the random streams."""
+    returns = []
     for seed in seeds:
-        obs, _ = env.reset(seed=seed)
-        total, over = 0.0, False
-        player.begin(1)
-        while not over:
-            actions = player.allowed(player.act(obs[None], generator), obs[None], env)
-            obs, reward, terminated, truncated, _ = env.step(actions[0])
-            total += float(reward)
-            over = terminated or truncated
+        obs, _ = envs.reset(seed=seed)
+        returns.append(np.zeros(envs.num_envs))
+        player.begin(envs.num_envs)
+        for _ in range(horizon):
+            obs, rewards, _, _, _ = envs.step(player.allowed(player.act(obs, generator), obs, envs))
+            returns[-1] += rewards
         player.end()
-        returns.append(total)
-    return np.array(returns)
+    return np.concatenate(returns)
 
 
-def official_order(player: Player, config: EvaluateConfig) -> Callable[[str, int], np.ndarray]:
-    """The cells in the order of the challenge's script, on one stream of random numbers from `random.seed(seed)`.
+def _play_reference(config: EvaluateConfig, player: Player, red: str, horizon: int, seed: int) -> np.ndarray:
+    """As `play`, on the reference simulator."""
+    from stockade.integrations.cyborg import CybORGEnv
+
+    try:
+        env: gymnasium.Env[np.ndarray, Any] = CybORGEnv(red, horizon, rules=config.rules)
+    except (ImportError, ValueError) as error:
+        raise InputError(f"--simulator cyborg: {error}") from error
+    env = MemoryObservation(env, horizon) if player.obs == "memory" else env
+    with stockade.make_vec(1, "serial", env=lambda: env, autoreset_mode="disabled") as envs:
+        return _play_in(envs, player, horizon, range(seed, seed + config.episodes), np.random.default_rng([seed, 1]))
+
+
+def _official_order(player: Player, config: EvaluateConfig) -> Iterator[np.ndarray]:
+    """Returns of cell after cell in the order of the challenge's script, on one stream of random numbers.
 
     The script makes one simulator per cell, which begins an episode when it is made, another when it is wrapped, and
     another before the first that is played; and one more after the last.
     """
     stream: dict[str, np.ndarray] = {}
     generator = np.random.default_rng([config.seed, 1])
-
-    def play_next(red: str, horizon: int) -> np.ndarray:
-        env = stockade.make(red, horizon, config.rules, "cyborg", obs=player.obs, info=False)
-        ledgers = env._batch.ledgers
-        assert ledgers is not None
-        env.reset(seed=config.seed)
-        if stream:  # continue that of the cell before
-            for name, value in stream.items():
-                ledgers[name] = value
-            env.reset()
-        env.reset()
-        returns = play_one_by_one(player, env, [None] * config.episodes, generator)
-        env.reset()
-        stream.update((name, ledgers[name].copy()) for name in _STREAM)
-        return returns
-
-    return play_next
+    for red, horizon in _SCRIPT:
+        with NativeVectorEnv(1, red, horizon, config.rules, "cyborg", obs=player.obs, copy=False) as envs:
+            ledgers = envs._batch.ledgers
+            assert ledgers is not None
+            envs.reset(seed=config.seed)
+            if stream:  # continue that of the cell before
+                for name, value in stream.items():
+                    ledgers[name] = value
+                envs.reset()
+            envs.reset()
+            yield _play_in(envs, player, horizon, [None] * config.episodes, generator)
+            envs.reset()
+            stream = {name: ledgers[name].copy() for name in _STREAM}
 
 
-#: What else there is to say of a policy: asked after the nine cells; None if nothing.
-Extra = Callable[[Player, EvaluateConfig], Section | None]
+# -------------------------------------------------------------------------------------------------------------- results
+def mean_interval(sample: np.ndarray) -> tuple[float, float]:
+    """Mean, and half width of its 95% interval; NaN where there is too little to say."""
+    n = len(sample)
+    half_width = 1.96 * float(sample.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
+    return float(sample.mean()) if n else math.nan, half_width
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """Returns against one attacker over one horizon."""
+
+    red: str
+    horizon: int
+    episodes: int
+    mean: float
+    interval: float  #: half width of the mean's 95% interval, NaN for a single episode
+    median: float
+    q05: float  #: heavy tails show here
+    returns: tuple[float, ...]
+
+    @classmethod
+    def of(cls, red: str, horizon: int, returns: np.ndarray) -> "CellResult":
+        figures = *mean_interval(returns), float(np.median(returns)), float(np.quantile(returns, 0.05))
+        return cls(red, horizon, len(returns), *figures, tuple(np.round(returns, 1).tolist()))
+
+
+def total_interval(cells: Sequence[CellResult]) -> float:
+    """Half width of the 95% interval of a sum of cells: they are independent."""
+    return math.sqrt(sum(cell.interval**2 for cell in cells))
+
+
+@dataclass(frozen=True)
+class Section:
+    """Something else that was measured of a policy: its table, and its entries in `to_dict()`."""
+
+    table: Table
+    content: dict[str, Any]
+
+
+@dataclass(frozen=True, repr=False)
+class EvaluateResult(Shown):
+    """The challenge's protocol, played by one policy."""
+
+    policy: str
+    style: str  #: `greedy`, `sampled`, or `its own choices`
+    config: EvaluateConfig
+    cells: tuple[CellResult, ...]  #: nine, in the order of CELLS
+    sections: tuple[Section, ...] = ()  #: what else was measured
+
+    @property
+    def total(self) -> float:
+        """Sum of the cells' means: the challenge's score."""
+        return sum(cell.mean for cell in self.cells)
+
+    @property
+    def interval(self) -> float:
+        """Half width of the 95% interval of the total."""
+        return total_interval(self.cells)
+
+    def __repr__(self) -> str:
+        score = interval(self.total, self.interval)
+        return f"<EvaluateResult {self.policy}, rules {self.config.rules}, {self.style}: total {score}>"
+
+    def tables(self) -> list[Table]:
+        """Our cells; the published scores of the same rules beside ours; what else was measured."""
+        rules, episodes = self.config.rules, plural(self.config.episodes, "episode")
+        rows = [[c.red, c.horizon, interval(c.mean, c.interval), fixed(c.median), fixed(c.q05)] for c in self.cells]
+        rows.append(["total", None, interval(self.total, self.interval), None, None])
+        header = ["attacker", "steps", "mean ± 95%", "median", "5% quantile"]
+        ours = Table(header, rows, f"{self.policy}: rules {rules}, {self.style}, {episodes} per cell")
+        title = f"Beside published scores under the same rules ({rules}); sleep: sum of its three cells"
+        if rules != "leaderboard":
+            title += "\nThe challenge's own leader board was played under other rules: see rules leaderboard."
+        means = tuple(cell.mean for cell in self.cells)
+        compared = [(self.policy, means), *((row.name, row.means) for row in PUBLISHED if row.rules == rules)]
+        header = ["mean", *(f"{red} {horizon}" for red, horizon in CELLS[:6]), "sleep", "total"]
+        others = Table(header, [[n, *map(fixed, (*m[:6], sum(m[6:]), sum(m)))] for n, m in compared], title)
+        return [ours, others, *(section.table for section in self.sections)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: settings, total, cells with every single return, and what else was measured."""
+        content: dict[str, Any] = {
+            "stockade": stockade.__version__, **asdict(self.config), "policy": self.policy, "style": self.style,
+            "total": self.total, "total_interval": self.interval, "cells": [asdict(cell) for cell in self.cells],
+        }  # fmt: skip
+        for section in self.sections:
+            content |= section.content
+        return dict(json_ready(content))
 
 
 def evaluate(
-    config: EvaluateConfig, policy: Any = None, *, extras: Sequence[Extra] = (), progress: bool = True
-) -> EvaluateResult:
-    """Play the nine cells with a policy of any form (players.py), by default the one that `config.policy` names."""
-    player = (
-        as_player(policy, None, config.greedy)
-        if policy is not None
-        else find_player(config.policy, config.runs, greedy=config.greedy, last=config.last, rules=config.rules)
-    )
-    play_cell = _cell_player(config, player)
-    order = [(red, horizon) for horizon in HORIZONS for red in REDS]  # the script's
-    cells = {}
-    with progress_bar(progress, total=len(order), desc=f"evaluate {player.name}", unit="cell") as bar:
-        for red, horizon in order:
-            cells[red, horizon] = CellResult.of(red, horizon, play_cell(red, horizon))
+    config: EvaluateConfig, policy: Any = None, *, progress: bool = True,
+    extras: Sequence[Callable[[Player, EvaluateConfig], Section | None]] = (),
+) -> EvaluateResult:  # fmt: skip
+    """Play the nine cells with a policy, by default the one that `config.policy` names; the extras add sections."""
+    if policy is None:
+        player = find_player(config.policy, config.runs, greedy=config.greedy, last=config.last, rules=config.rules)
+    else:
+        player = as_player(policy, None, config.greedy)
+    official, cells = _official_order(player, config), {}
+    with progress_bar(progress, total=len(CELLS), desc=f"evaluate {player.name}", unit="cell") as bar:
+        for red, horizon in _SCRIPT:
+            seed = config.seed + SEEDS_PER_CELL * CELLS.index((red, horizon))
+            if config.simulator == "cyborg":
+                returns = _play_reference(config, player, red, horizon, seed)
+            elif config.official_order:
+                returns = next(official)
+            else:
+                returns = play(player, red, horizon, config.episodes, seed, config.rules, config.chance)
+            cells[red, horizon] = CellResult.of(red, horizon, returns)
             bar.update()
     sections = tuple(filter(None, (extra(player, config) for extra in extras)))
     return EvaluateResult(player.name, player.style, config, tuple(cells[cell] for cell in CELLS), sections)
 
 
-def _cell_player(config: EvaluateConfig, player: Player) -> Callable[[str, int], np.ndarray]:
-    """(red, horizon) -> returns (episodes,)."""
+# ---------------------------------------------------------------------------------------- scores to print beside ours
+@dataclass(frozen=True)
+class Row:
+    """Who, under which rule set, and the mean returns of CELLS over 1000 episodes each."""
 
-    def play_cell(red: str, horizon: int) -> np.ndarray:
-        first = config.seed + SEEDS_PER_CELL * CELLS.index((red, horizon))
-        if config.simulator == "stockade":
-            return play(player, red, horizon, config.episodes, first, config.rules, config.chance)
-        from stockade.integrations.cyborg import CybORGEnv
+    name: str
+    rules: str
+    means: tuple[float, ...]
 
-        try:
-            env: gymnasium.Env[np.ndarray, Any] = CybORGEnv(red, horizon, rules=config.rules)
-        except (ImportError, ValueError) as error:
-            raise InputError(f"--simulator cyborg: {error}") from error
-        env = MemoryObservation(env, horizon) if player.obs == "memory" else env
-        return play_one_by_one(player, env, range(first, first + config.episodes), np.random.default_rng([first, 1]))
+    @property
+    def total(self) -> float:
+        """Sum over the cells: the challenge's score."""
+        return sum(self.means)
 
-    official = config.official_order and config.simulator == "stockade"
-    return official_order(player, config) if official else play_cell
+
+_ASLEEP = (0.0, 0.0, 0.0)
+#: The leader board of CAGE Challenge 2, and its winner replayed.
+PUBLISHED = (
+    Row("CardiffUni, published", "leaderboard", (-3.47, -6.41, -13.76, -5.64, -8.69, -16.6, *_ASLEEP)),
+    Row("CardiffUni, replayed", "leaderboard", (-3.50, -6.27, -13.20, -5.54, -8.72, -16.37, *_ASLEEP)),
+    Row("CardiffUni, replayed", "current", (-5.36, -12.73, -37.23, -5.54, -8.72, -16.37, *_ASLEEP)),
+    Row("Keeping it RL, ensemble", "leaderboard", (-3.48, -5.85, -11.39, -6.47, -10.33, -19.38, *_ASLEEP)),
+    Row("Mindrake", "leaderboard", (-3.53, -6.2, -12.78, -6.76, -10.13, -17.65, *_ASLEEP)),
+    Row("React-Restore, published", "leaderboard",
+        (-58.83, -93.05, -184.34, -44.29, -85.75, -192.63, -27.0, -46.0, -92.0)),
+    Row("random, published", "leaderboard", (-154.06, -347.1, -726.92, -33.43, -171.49, -566.41, -2.8, -4.45, -8.94)),
+    Row("sleep, published", "leaderboard", (-218.65, -480.17, -1134.03, -39.31, -267.6, -972.43, *_ASLEEP)),
+)  # fmt: skip

@@ -1,23 +1,34 @@
-"""The folders of runs: made, found, and held by one process at a time.
+"""The folders of runs: made, found, and held by one process at a time; and their metrics.
 
-runs/NAME/  config.json  lock (held while a process works on it)  failure.txt (why the last session failed)  ...
+runs/NAME/  config.json  lock (held while a process works on it)  failure.txt (why the last session failed)
+            metrics.csv, tensorboard/ (what it writes while it trains)  ...
 """
 
 import contextlib
+import csv
 import fcntl
 import json
+import math
 import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from stockade.baselines import ALIASES, BASELINES
 from stockade.errors import InputError, SettingError, did_you_mean
+from stockade.files import write_durably
 
 #: What a session makes of a new run before its first checkpoint.
 _BEGINNINGS = ("config.json", "metrics.csv", "lock", "tensorboard", "checkpoints")
 #: Policies in the package: `<name>-<rules>.json` and its arrays, checkpoints like any other.
 SHIPPED = Path(__file__).parent / "weights"
+WINDOW = 1000  #: episodes of the running mean that agents are compared by
+COLUMNS = (
+    "iteration", "episodes", "steps", "seconds", "episodes_per_second", "return_mean", "return_median", "return_q05",
+    "return_window", "length_mean", "entropy", "kl", "clipped", "policy_loss", "value_loss", "explained_variance",
+    "grad_norm", "learning_rate", "entropy_weight", "validation",
+)  # fmt: skip
 
 
 def shipped_names() -> list[str]:
@@ -112,3 +123,54 @@ def is_running(folder: Path) -> bool:
     except OSError as error:
         return isinstance(error, BlockingIOError)
     return False
+
+
+# -------------------------------------------------------------------------------------------------------------- metrics
+class MetricsFile:
+    """metrics.csv of a run, and the same as TensorBoard events, by episodes, unless `events` is None.
+
+    After a crash a run continues from its last checkpoint: lines of iterations that came after it are removed, so that
+    there is one line for each iteration, no more and no fewer.
+    """
+
+    def __init__(self, path: Path, iterations_done: int, events: Path | None = None, episodes_done: int = 0) -> None:
+        kept = [row for row in read_metrics(path) if row["iteration"] <= iterations_done]
+        write_durably(path, "".join([",".join(COLUMNS) + "\n", *map(_line, kept)]).encode())
+        self._file = path.open("a", newline="")
+        self._events: Any = None
+        if events is not None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._events = SummaryWriter(str(events), purge_step=episodes_done + 1)
+
+    def write(self, row: dict[str, float]) -> None:
+        """One line, at once."""
+        self._file.write(_line(row))
+        self._file.flush()
+        if self._events is not None:
+            for name, value in row.items():
+                if name not in ("iteration", "episodes") and not math.isnan(value):
+                    self._events.add_scalar(name, value, int(row["episodes"]))
+
+    def close(self) -> None:
+        self._file.close()
+        if self._events is not None:
+            self._events.close()
+
+
+def _line(row: dict[str, float]) -> str:
+    cells = (row[name] for name in COLUMNS)
+    texts = ("" if math.isnan(x) else str(int(x)) if float(x).is_integer() else f"{x:.6g}" for x in cells)
+    return ",".join(texts) + "\n"
+
+
+def read_metrics(path: Path) -> list[dict[str, float]]:
+    """Lines of a metrics.csv; one that was cut off by a crash is left out."""
+    if not path.exists():
+        return []
+    whole = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    return [
+        {name: float(row[name]) if row.get(name) else math.nan for name in COLUMNS}
+        for row in csv.DictReader(whole)
+        if None not in row and None not in row.values() and set(row) >= set(COLUMNS) - {"validation"}  # it is younger
+    ]

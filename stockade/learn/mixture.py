@@ -1,5 +1,4 @@
-"""Training against several attackers, horizons and rule sets at once: each gets a share of the environments, so of
-the steps of every update.
+"""Training against several attackers, horizons and rule sets at once: each gets a share of the environments.
 
 TrainConfig -> cells (a world's settings, its weight) -> how many environments of each -> one vector environment
 """
@@ -13,8 +12,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
 
-from stockade.cage2.actions import N_ACTIONS
 from stockade.cage2.batch import Snapshot
 from stockade.cage2.config import RULES, WorldConfig
 from stockade.cage2.state import WORLD
@@ -38,7 +37,7 @@ def read_weights(text: str, flag: str) -> dict[str, float]:
     for part in text.split(","):
         name, _, weight = part.strip().partition(":")
         try:
-            value = float(weight) if weight else 1.0
+            value = float(weight or 1)
         except ValueError:
             value = -1.0
         if not name or not 0 < value < float("inf"):
@@ -50,8 +49,7 @@ def read_weights(text: str, flag: str) -> dict[str, float]:
 
 
 def rules_context(rules: str) -> tuple[int, ...]:
-    """The context bits that say which rule set is played: a property of the simulator, as its version is, not of the
-    attacker."""
+    """Bits that say which rule set is played: a property of the simulator, as its version is, not of the attacker."""
     return (int(rules == "leaderboard"),)
 
 
@@ -77,8 +75,8 @@ def share_out(cells: Sequence[Cell], n: int) -> list[int]:
     if n < len(cells):
         raise InputError(f"{n} environments per shard are too few for {len(cells)} kinds of worlds; use a larger "
                          "--n-envs, or fewer attackers, horizons or rule sets")  # fmt: skip
-    total = sum(cell.weight for cell in cells)
-    ends = np.rint(np.cumsum([0.0, *(cell.weight for cell in cells)]) / total * n).astype(int)
+    weights = [cell.weight for cell in cells]
+    ends = np.rint(np.cumsum([0.0, *weights]) / sum(weights) * n).astype(int)
     counts = [int(end - begin) for begin, end in pairwise(ends)]
     while min(counts) < 1:
         counts[counts.index(max(counts))] -= 1
@@ -99,8 +97,8 @@ class MixedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         size = seen + len(contexts[0])
         self.single_observation_space = spaces.Box(0, 1, (size,), np.uint8)
         self.single_action_space = first.single_action_space
-        self.observation_space = spaces.Box(0, 1, (n, size), np.uint8)
-        self.action_space = spaces.MultiDiscrete(np.full(n, N_ACTIONS))
+        self.observation_space = batch_space(self.single_observation_space, n)
+        self.action_space = batch_space(self.single_action_space, n)
         ends = np.cumsum([0, *(part.num_envs for part in parts)]).tolist()
         self._slices = [slice(begin, end) for begin, end in pairwise(ends)]
         self._obs, self._rewards = np.empty((n, size), np.uint8), np.empty(n)
@@ -150,7 +148,7 @@ def save_worlds(envs: Any) -> dict[str, np.ndarray]:
     if hasattr(envs, "save_worlds"):
         return envs.save_worlds()
     arrays: dict[str, np.ndarray] = {}
-    for prefix, part in _native_parts(envs):
+    for prefix, part in _native_parts(envs).items():
         snapshot = part.snapshot()
         saved = {f"{prefix}{name}": getattr(snapshot, name) for name in _SAVED}
         arrays |= {name: array for name, array in saved.items() if array is not None}
@@ -163,7 +161,7 @@ def restore_worlds(envs: Any, arrays: dict[str, np.ndarray]) -> bool:
         envs.restore_worlds(arrays)
         return True
     parts = _native_parts(envs)
-    for prefix, part in parts:
+    for prefix, part in parts.items():
         saved = [arrays.get(f"{prefix}{name}") for name in _SAVED]
         if saved[0] is None:
             raise ValueError("the checkpoint does not hold these worlds; it is of another backend or mixture")
@@ -171,10 +169,8 @@ def restore_worlds(envs: Any, arrays: dict[str, np.ndarray]) -> bool:
     return bool(parts)
 
 
-def _native_parts(envs: Any) -> list[tuple[str, NativeVectorEnv]]:
-    """The native vector environments that it is made of, with a prefix for the names of each one's arrays."""
-    if isinstance(envs, NativeVectorEnv):
-        return [("", envs)]
+def _native_parts(envs: Any) -> dict[str, NativeVectorEnv]:
+    """The native vector environments that it is made of, by a prefix for the names of each one's arrays."""
     if isinstance(envs, MixedVectorEnv):
-        return [(f"part{k}.", part) for k, part in enumerate(envs.parts)]
-    return []
+        return {f"part{k}.": part for k, part in enumerate(envs.parts)}
+    return {"": envs} if isinstance(envs, NativeVectorEnv) else {}

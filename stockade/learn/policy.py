@@ -18,8 +18,7 @@ from torch import Tensor
 
 from stockade.learn.kernels import sample
 
-#: Matrix products are fastest if the number of columns is a multiple of this.
-_LANES = 8
+_LANES = 8  #: matrix products are fastest if the number of columns is a multiple of this
 
 
 @dataclass(frozen=True)
@@ -58,13 +57,11 @@ class Architecture:
             shapes[f"{head}.weight"], shapes[f"{head}.bias"] = (self.hidden[-1], n_out), (n_out,)
         return shapes
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+    to_json = asdict
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
-        lists = {name: tuple(content[name]) for name in ("actions", "hidden")}
-        return cls(**{**content, **lists})
+        return cls(**{**content, "actions": tuple(content["actions"]), "hidden": tuple(content["hidden"])})
 
 
 def views_of(flat: Tensor, architecture: Architecture) -> dict[str, Tensor]:
@@ -137,6 +134,7 @@ class Workspace:
     def __init__(self, policy: Policy, rows: int) -> None:
         arch = policy.architecture
         self.policy, self.rows = policy, rows
+        self._ends = arch.bodies[0], arch.bodies[-1]  # the actor's and the critic's
         self._inputs = torch.empty(rows, arch.n_inputs)
         self._layers = {body: [torch.empty(rows, n) for n in arch.hidden] for body in arch.bodies}
         self._slopes = {body: [torch.empty(rows, n) for n in arch.hidden] for body in arch.bodies}
@@ -158,7 +156,7 @@ class Workspace:
                 y = layer[:b]
                 torch.addmm(weights[f"{body}.{k}.bias"], x, weights[f"{body}.{k}.weight"], out=y)
                 x = y.tanh_() if self._tanh else y.relu_()
-        actor, critic = (self._layers[body][-1][:b] for body in self._ends())
+        actor, critic = (self._layers[body][-1][:b] for body in self._ends)
         torch.addmm(weights["policy.bias"], actor, weights["policy.weight"], out=self._logits[:b])
         torch.addmm(weights["value.bias"], critic, weights["value.weight"], out=self._values[:b])
         return self._logits[:b], self._values[:b].view(b)
@@ -166,7 +164,7 @@ class Workspace:
     def backward(self, b: int) -> None:
         """From the gradients by logits and values, which stand in their place, to `gradient`."""
         weights, gradients = self.policy.weights, self._gradients
-        actor, critic = self._ends()
+        actor, critic = self._ends
         for head, body, slope in (("policy", actor, self._logits[:b]), ("value", critic, self._values[:b])):
             torch.mm(self._layers[body][-1][:b].t(), slope, out=gradients[f"{head}.weight"])
             torch.sum(slope, 0, out=gradients[f"{head}.bias"])
@@ -188,7 +186,3 @@ class Workspace:
                 torch.sum(slope, 0, out=gradients[f"{body}.{k}.bias"])
                 if k:
                     torch.mm(slope, weights[f"{body}.{k}.weight"].t(), out=slopes[k - 1][:b])
-
-    def _ends(self) -> tuple[str, str]:
-        bodies = self.policy.architecture.bodies
-        return bodies[0], bodies[-1]

@@ -65,10 +65,10 @@ class Lane:
     def __init__(self, envs: AnyVectorEnv, columns: slice, policy: Policy, rollout: Rollout, seed: int) -> None:
         self.envs, self.columns, self.policy, self.rollout = envs, columns, policy, rollout
         self.chance = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, columns.start])))
-        self._shape = policy.architecture.kernel_shape
-        hidden = policy.architecture.hidden
-        self._layers = np.empty((2, len(hidden), envs.num_envs, max(hidden)), np.float32)
-        self._logits = np.empty((envs.num_envs, policy.architecture.n_logits), np.float32)
+        arch = policy.architecture
+        self._shape = arch.kernel_shape
+        self._layers = np.empty((2, len(arch.hidden), envs.num_envs, max(arch.hidden)), np.float32)
+        self._logits = np.empty((envs.num_envs, arch.n_logits), np.float32)
         self.begin(int(np.random.SeedSequence(seed).generate_state(1)[0]) + columns.start)
 
     def begin(self, seed: int) -> None:
@@ -142,16 +142,15 @@ class PPO:
         architecture = Architecture(n_inputs, chosen, config.hidden, config.activation, config.shared)
         self.policy = Policy.create(architecture, seed)
         self._adam = torch.optim.Adam([self.policy.flat], lr=config.learning_rate, eps=1e-5, fused=True)
-        zeros = torch.zeros_like(self.policy.flat)
-        start = {"step": torch.zeros(()), "exp_avg": zeros.clone(), "exp_avg_sq": zeros.clone()}
-        self._adam.state[self.policy.flat] = start
+        first, second = torch.zeros_like(self.policy.flat), torch.zeros_like(self.policy.flat)
+        self._adam.state[self.policy.flat] = {"step": torch.zeros(()), "exp_avg": first, "exp_avg_sq": second}
         ends = np.cumsum([one.num_envs for one in envs])
         self.rollout = Rollout(config.update_steps, int(ends[-1]), n_inputs, envs[0].single_observation_space.dtype)
         columns = [slice(int(end) - one.num_envs, int(end)) for one, end in zip(envs, ends, strict=True)]
         self.lanes = [Lane(one, part, self.policy, self.rollout, seed) for one, part in zip(envs, columns, strict=True)]
         self._order = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 2**32 - 1])))
-        rows = self.rollout.actions.size
-        self._shards = [Workspace(self.policy, -(-rows // config.shards)) for _ in range(config.shards)]
+        rows = -(-self.rollout.actions.size // config.shards)
+        self._shards = [Workspace(self.policy, rows) for _ in range(config.shards)]
         self._gathered = [torch.from_numpy(np.zeros((w.rows, n_inputs), self.rollout.obs.dtype)) for w in self._shards]
         threads = config.threads or min(config.shards, available_cores())
         self._pool = ThreadPoolExecutor(threads - 1, "learner", torch.set_num_threads, (1,)) if threads > 1 else None
@@ -188,8 +187,8 @@ class PPO:
         clock = time.perf_counter()
         result.stats = self._update(learning_rate, entropy_weight)
         result.seconds["update"] = time.perf_counter() - clock
-        result.stats |= {"explained_variance": explained, "learning_rate": learning_rate,
-                         "entropy_weight": entropy_weight}  # fmt: skip
+        rates = {"learning_rate": learning_rate, "entropy_weight": entropy_weight}
+        result.stats |= {"explained_variance": explained, **rates}
         self.iteration += 1
 
     def _estimate(self, gamma: float) -> float:
@@ -234,10 +233,8 @@ class PPO:
         inputs = self._gathered[shard][:b]
         torch.index_select(torch.from_numpy(r.obs).view(-1, inputs.shape[1]), 0, torch.from_numpy(rows), out=inputs)
         logits, values = work.forward(inputs)
-        columns = (r.actions, r.log_probs, r.values[:-1], r.advantages, r.returns)
-        data = tuple(column.reshape(-1) for column in columns)
-        stats = np.zeros(len(STATS))
-        n_actions = len(self.policy.actions)
+        data = tuple(x.reshape(-1) for x in (r.actions, r.log_probs, r.values[:-1], r.advantages, r.returns))
+        stats, n_actions = np.zeros(len(STATS)), len(self.policy.actions)
         kernels.loss_head(logits.numpy(), values.numpy(), n_actions, rows, data, scale, coefficients, stats)
         work.backward(b)
         return stats
@@ -290,8 +287,7 @@ class PPO:
             raise InputError("the worlds in the checkpoint are of another version of stockade, which must continue it; "
                              "its policy can be loaded and evaluated")  # fmt: skip
         self.policy.load_weights(arrays, prefix="policy.")
-        adam = self._adam.state[self.policy.flat]
-        for name, tensor in adam.items():
+        for name, tensor in self._adam.state[self.policy.flat].items():
             tensor.copy_(torch.from_numpy(arrays[f"adam.{name}"]).view(tensor.shape))
         self.iteration, self.episodes, self.steps = (rest[name] for name in ("iteration", "episodes", "steps"))
         self._order.bit_generator.state = rest["streams"][0]

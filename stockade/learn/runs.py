@@ -18,15 +18,13 @@ import tyro
 from stockade.errors import InputError, did_you_mean
 from stockade.files import JsonFile, check_writable, json_output
 from stockade.learn.config import RENAMED
-from stockade.learn.files import check_runs, find_run, is_running
-from stockade.learn.metrics import WINDOW, read_metrics
-from stockade.learn.results import mean_interval
+from stockade.learn.evaluate import mean_interval
+from stockade.learn.files import WINDOW, check_runs, find_run, is_running, read_metrics
 from stockade.text import Table, fixed, interval, plural, sparkline
 
 #: Settings of which the returns of two runs depend directly: they do not compare if one differs.
 WORLD = ("red", "horizon", "horizons", "rules", "reward")
-#: Episode counts at which curves are shown.
-POINTS = 8
+POINTS = 8  #: episode counts at which curves are shown
 
 
 # -------------------------------------------------------------------------------------------------------------- reading
@@ -67,8 +65,8 @@ def _read_run(folder: Path) -> dict[str, Any]:
     rows = read_metrics(folder / "metrics.csv")
     means = [row["return_window"] for row in rows if row["episodes"] >= WINDOW and not math.isnan(row["return_window"])]
     last = rows[-1] if rows else {"episodes": 0.0, "return_window": math.nan, "seconds": 0.0}
-    best = max(means, default=math.nan)
-    return {"episodes": int(last["episodes"]), "last": last["return_window"], "best": best, "seconds": last["seconds"]}
+    figures = int(last["episodes"]), last["return_window"], max(means, default=math.nan), last["seconds"]
+    return dict(zip(("episodes", "last", "best", "seconds"), figures, strict=True))
 
 
 def _read_search(folder: Path) -> tuple[bool, dict[str, Any]]:
@@ -104,11 +102,9 @@ class ExportConfig:
         to = self.to.with_suffix("") if self.to.suffix == ".json" else self.to
         check_writable(to.with_name(f"{to.name}.json"), "FILE")
         folder = find_run(self.run_name, self.runs)
-        checkpoints = CheckpointFolder(folder / "checkpoints")
-        saved = checkpoints.load_last() if self.last else checkpoints.load_best()
-        rest = saved.rest
-        trained = {"settings": jsonlib.loads((folder / "config.json").read_text())}
-        trained |= {name: rest[name] for name in ("episodes", "steps", "seconds")}
+        saved = CheckpointFolder(folder / "checkpoints").load_best(self.last)
+        rest, settings = saved.rest, jsonlib.loads((folder / "config.json").read_text())
+        trained = {"settings": settings, **{name: rest[name] for name in ("episodes", "steps", "seconds")}}
         card = {name: rest[name] for name in ("obs", "architecture")} | {"trained": trained, "score": rest["best"]}
         card["context_rules"] = rest.get("context_rules", rest.get("told_rules", False))
         weights = {name: array for name, array in saved.arrays.items() if name.startswith("policy.")}
@@ -135,10 +131,8 @@ class RunsConfig:
                     summaries.append(read_summary(folder))
                 except InputError as error:
                     print(f"skipped {error}", file=sys.stderr)
-            trained = sorted((s for s in summaries if "last" in s), key=lambda s: np.nan_to_num(-s["last"], nan=np.inf))
-            searched = sorted(
-                (s for s in summaries if "value" in s), key=lambda s: np.nan_to_num(-s["value"], nan=np.inf)
-            )
+            ranked = sorted(summaries, key=lambda s: np.nan_to_num(-s.get("last", s.get("value", 0)), nan=np.inf))
+            trained, searched = [s for s in ranked if "last" in s], [s for s in ranked if "value" in s]
             write([*trained, *searched])
             if not summaries:
                 print(f"there are no runs in {self.runs}")
@@ -155,11 +149,10 @@ class RunsConfig:
             return known
         found: dict[Path, None] = {}
         for name in self.names:
-            exact = [f for f in known if f.name == name]
-            some = exact or [f for f in known if name in f.name]
+            some = [f for f in known if f.name == name] or [f for f in known if name in f.name]
             if not some:
-                raise InputError(f"there is no run {name!r} in {self.runs}."
-                                 f"{did_you_mean(name, [f.name for f in known])}")  # fmt: skip
+                near = did_you_mean(name, [f.name for f in known])
+                raise InputError(f"there is no run {name!r} in {self.runs}.{near}")
             found |= dict.fromkeys(some)
         return list(found)
 
@@ -207,8 +200,8 @@ def _curve_table(curves: dict[str, list[dict[str, float]]]) -> str:
     counts = [round(reached * (k + 1) / POINTS) for k in range(POINTS)]
     columns = []
     for rows in curves.values():
-        before = [[row["return_window"] for row in rows if row["episodes"] <= count] for count in counts]
-        columns.append([values[-1] if values else math.nan for values in before])
+        before = [[math.nan, *(r["return_window"] for r in rows if r["episodes"] <= count)] for count in counts]
+        columns.append([values[-1] for values in before])
     body: list[list[object]] = [[count, *(fixed(column[k]) for column in columns)] for k, count in enumerate(counts)]
     body.append(["curve", *map(sparkline, columns)])
     title = f"Mean return of the last {WINDOW} training episodes"
@@ -221,8 +214,8 @@ def _difference_table(folders: Sequence[Path], curves: dict[str, list[dict[str, 
         own, minus = mean_interval(_last_returns(folder)), ""
         if folder != folders[0]:
             minus = interval(own[0] - first[0], math.hypot(first[1], own[1]))
-        validations = [row["validation"] for row in curves[folder.name] if not math.isnan(row["validation"])]
-        rows.append([folder.name, interval(*own), minus, fixed(validations[-1]) if validations else ""])
+        validations = ["", *(fixed(r["validation"]) for r in curves[folder.name] if not math.isnan(r["validation"]))]
+        rows.append([folder.name, interval(*own), minus, validations[-1]])
     table = Table(["run", f"last {WINDOW} episodes", f"minus {folders[0].name}", "validation"], rows, "At the end")
     return f"{table}\n± is a 95% interval over episodes; another seed of training can differ by more."
 

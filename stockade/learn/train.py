@@ -13,6 +13,8 @@ import signal
 import threading
 import time
 from collections import deque
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
@@ -20,28 +22,24 @@ from typing import Any, Self
 import numpy as np
 
 import stockade
+from stockade.baselines import Defender
 from stockade.cage2.actions import ACTION_MASK, N_ACTIONS
 from stockade.cage2.history import MEMORY_SIZE
 from stockade.errors import InputError, SettingError
-from stockade.files import write_durably
-from stockade.learn.agents import Agent, one_torch_thread
+from stockade.files import json_ready, write_durably
+from stockade.learn.agents import Agent, load, one_torch_thread
 from stockade.learn.checkpoint import Checkpoint, CheckpointFolder
 from stockade.learn.config import TrainConfig
 from stockade.learn.evaluate import play
-from stockade.learn.files import find_run, new_run_folder, run_session
-from stockade.learn.metrics import COLUMNS, WINDOW, MetricsFile, episode_columns, read_columns
+from stockade.learn.files import COLUMNS, WINDOW, MetricsFile, find_run, new_run_folder, read_metrics, run_session
 from stockade.learn.mixture import Cell, cells_of, make_mixture
 from stockade.learn.policy import Policy
 from stockade.learn.ppo import PPO, AnyVectorEnv, Iteration
-from stockade.learn.results import TrainResult, in_notebook, progress_bar
-from stockade.text import duration, plural, size
+from stockade.text import Shown, Table, duration, fixed, in_notebook, plural, progress_bar, size
 
-#: Worse than any return; JSON knows no infinity.
-LOWEST = -1e300
-#: Validation plays these seeds and on; no evaluation of a result may take them.
-VALIDATION_SEED = 2_000_000_000
-#: About what one environment takes, for a check before anything is made.
-BYTES_PER_WORLD = 1000
+LOWEST = -1e300  #: worse than any return; JSON knows no infinity
+VALIDATION_SEED = 2_000_000_000  #: validation plays these seeds and on; no evaluation of a result may take them
+BYTES_PER_WORLD = 1000  #: about what one environment takes, for a check before anything is made
 
 
 class TrainingDiverged(InputError):
@@ -102,6 +100,56 @@ def check_memory(config: TrainConfig) -> None:
                            f"{config.ppo.update_steps} steps; this machine has {size(available)}")  # fmt: skip
 
 
+@dataclass(frozen=True, repr=False)
+class TrainResult(Shown):
+    """A run, finished or interrupted."""
+
+    folder: Path
+    config: TrainConfig
+    metrics: dict[str, np.ndarray]  #: the columns of metrics.csv by name, (iterations,) float64 each
+    stopped: int | None = None  #: number of the signal that ended it before its time
+    saved: bool = True  #: its final state is on disk
+
+    @property
+    def interrupted(self) -> bool:
+        """A signal (Ctrl-C, a notebook's stop button) ended it before its time; `train(resume=folder)` continues."""
+        return self.stopped is not None
+
+    @property
+    def episodes(self) -> int:
+        """Played so far, all sessions together."""
+        return int(self.metrics["episodes"][-1]) if len(self.metrics["episodes"]) else 0
+
+    @cached_property
+    def agent(self) -> Defender:
+        """The policy of the best checkpoint, as `stockade.load(folder)` gives it."""
+        return load(self.folder.resolve())
+
+    def __repr__(self) -> str:
+        state = "interrupted" if self.interrupted else "finished"
+        last = self.metrics["return_window"]
+        score = f", return {fixed(float(last[-1]))}" if len(last) else ""
+        return f"<TrainResult {self.folder}: {state} after {plural(self.episodes, 'episode')}{score}>"
+
+    def tables(self) -> list[Table]:
+        """About ten moments of the training."""
+        columns = "episodes", "seconds", "return_mean", "return_window", "entropy", "explained_variance", "validation"
+        m, n = self.metrics, len(self.metrics["episodes"])
+        shown = [name for name in columns if np.isfinite(m[name]).any() or name == "return_window"]
+        moments = sorted({round(k) for k in np.linspace(0, n - 1, min(n, 10))})
+        whole = ("episodes", "seconds")
+        rows = [[f"{m[name][k]:,.0f}" if name in whole else fixed(m[name][k]) for name in shown] for k in moments]
+        return [Table([name.replace("_", " ") for name in shown], rows, repr(self).strip("<>"))]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: folder, settings, and the metrics as lists."""
+        content = {
+            "folder": self.folder, "settings": self.config.to_json(), "episodes": self.episodes,
+            "interrupted": self.interrupted, "saved": self.saved, "metrics": self.metrics,
+        }  # fmt: skip
+        return dict(json_ready(content))
+
+
 def train(config: TrainConfig, *, progress: bool = True) -> TrainResult:
     """Start a run, or continue `config.resume` with its own settings, until its end or a signal."""
     if config.resume is None:
@@ -113,7 +161,9 @@ def train(config: TrainConfig, *, progress: bool = True) -> TrainResult:
     with run_session(run), one_torch_thread(), contextlib.closing(make_learner(config)) as learner:
         session = _Session(config, run, learner, progress)
         stopped = session.play()
-    return TrainResult(run, config, read_columns(run / "metrics.csv"), stopped, session.is_saved)
+    rows = read_metrics(run / "metrics.csv")
+    columns = {name: np.array([row[name] for row in rows]) for name in COLUMNS}
+    return TrainResult(run, config, columns, stopped, session.is_saved)
 
 
 class _Session:
@@ -142,18 +192,17 @@ class _Session:
         learner, total = self.learner, self.config.total_episodes
         events = self.run / "tensorboard" if self.config.tensorboard else None
         metrics = MetricsFile(self.run / "metrics.csv", learner.iteration, events, learner.episodes)
-        bar = progress_bar(
-            self.progress, total=total, initial=min(learner.episodes, total), unit="ep", desc=self.run.name
-        )
+        start = min(learner.episodes, total)
+        bar = progress_bar(self.progress, total=total, initial=start, unit="ep", desc=self.run.name)
         with contextlib.closing(metrics), bar, StopSignals() as stop:
             while learner.episodes < total and stop.received is None:
                 done = learner.episodes
                 row = self._row(learner.iterate(min(1.0, done / total)))
-                every = self.config.checkpoint_episodes
+                count, every = plural(learner.episodes, "episode"), self.config.checkpoint_episodes
                 due = learner.episodes // every > done // every or learner.episodes >= total
                 if due and self.config.validation_episodes:
                     row["validation"] = validate(learner.policy, cells_of(self.config), self.config.validation_episodes)
-                    self._say(f"after {plural(learner.episodes, 'episode')}: validation {row['validation']:.2f}")
+                    self._say(f"after {count}: validation {row['validation']:.2f}")
                 metrics.write(row)
                 bar.update(min(learner.episodes, total) - bar.n)
                 shown = f"return {row['return_window']:.2f}, entropy {row['entropy']:.2f}"
@@ -164,9 +213,7 @@ class _Session:
                     self._save(row["validation"] if self.config.validation_episodes else recent)
                     if bar.disable:  # no terminal: a line now and then
                         rate, share = learner.episodes / self.seconds, min(1.0, learner.episodes / total)
-                        self._say(
-                            f"{plural(learner.episodes, 'episode')} ({share:.0%}), {rate:.0f} per second, {shown}"
-                        )
+                        self._say(f"{count} ({share:.0%}), {rate:.0f} per second, {shown}")
             if not self.is_saved:
                 self._save(LOWEST)  # never the best: a run that was not interrupted would not have judged it here
         if returns := list(self.window):
@@ -180,20 +227,24 @@ class _Session:
             print(line, flush=True)
 
     def _row(self, result: Iteration) -> dict[str, float]:
-        learner = self.learner
+        """Columns of metrics.csv; those about episodes are NaN if none ended."""
+        learner, returns = self.learner, result.returns
         if not math.isfinite(result.stats["grad_norm"]):
             raise TrainingDiverged(f"the gradient is not finite in iteration {learner.iteration}; the last checkpoint "
                                    f"is good: lower the learning rate")  # fmt: skip
-        self.window.extend(result.returns.tolist())
-        now = self._before + time.perf_counter() - self._begin
-        rate = len(result.returns) / (now - self.seconds)
+        self.window.extend(returns.tolist())
+        now, before = self._before + time.perf_counter() - self._begin, self.seconds
         self.seconds = now
-        row = {
+        row: dict[str, Any] = {
             "iteration": learner.iteration, "episodes": learner.episodes, "steps": learner.steps, "seconds": now,
-            "episodes_per_second": rate, **episode_columns(result.returns, result.lengths, self.window), **result.stats,
-            "validation": math.nan,
+            "episodes_per_second": len(returns) / (now - before), **result.stats,
         }  # fmt: skip
-        return {name: float(row[name]) for name in COLUMNS}
+        if len(returns):
+            row |= {"return_mean": returns.mean(), "return_median": np.median(returns),
+                    "return_q05": np.quantile(returns, 0.05), "length_mean": result.lengths.mean()}  # fmt: skip
+        if self.window:
+            row["return_window"] = np.mean(self.window)
+        return {name: float(row.get(name, math.nan)) for name in COLUMNS}
 
     def _save(self, score: float) -> None:
         """Write a checkpoint, as the best too if no earlier one scored as high."""
@@ -212,8 +263,8 @@ def validate(policy: Policy, cells: list[Cell], episodes: int) -> float:
     """Sum over the cells of the mean return by the likeliest actions."""
     score = 0.0
     for k, cell in enumerate(cells):
-        world, agent = cell.world, Agent(policy, cell.world.obs, True, np.array(cell.context, np.uint8))
-        seed = VALIDATION_SEED + k * episodes
+        world, seed = cell.world, VALIDATION_SEED + k * episodes
+        agent = Agent(policy, world.obs, True, cell.context)
         score += float(play(agent, world.red, world.horizon, episodes, seed, world.rules, reward=world.reward).mean())
     return score
 

@@ -9,8 +9,6 @@ neutral (or a violation, if so set). The environment's own return, the pay for a
 episode are kept apart.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,11 +19,13 @@ from stockade.cage2.scenario import FOOTHOLD, HOSTS, N_HOSTS
 from stockade.workflow.config import RewardProtocol
 from stockade.workflow.orders import FIXED_HOST, HOST_TYPES, N_TYPES, NOT_A_FIX, UNIT_TYPES, Order, one_hot
 from stockade.workflow.records import Statistics
-from stockade.workflow.strict import OrderedVectorEnv, joined
+from stockade.workflow.strict import OrderedVectorEnv
 from stockade.workflow.units import TYPES
 
 NO_FIX, NEUTRAL, COMPLIES, VIOLATES = range(4)
 """What an action is, seen from the order."""
+HELD = VIOLATES + 1
+"""Row of the counts after those of the verdicts."""
 _entry_point = cached("cage2/actions.py", "cage2/scenario.py", "workflow/orders.py", "workflow/aligned.py")
 
 
@@ -33,14 +33,10 @@ _entry_point = cached("cage2/actions.py", "cage2/scenario.py", "workflow/orders.
 def judge(
     red_access: Any, actions: Any, dead: Any, places: Any, count_foothold: Any, idle_violates: Any, verdicts: Any
 ) -> None:
-    """Write the verdict, (n,) uint8, of each environment's action.
+    """Write the verdict, (n,) uint8, of each environment's action (n,), given red's access (n, 13) before the step.
 
-    Args:
-        red_access: (n, 13) uint8, before the step. actions: (n,) int64, blue's.
-        dead: (n,) bool, environments whose action is ignored, since they only begin a new episode.
-        places: (5,) int8, place of each type in the order, 0 the first.
-        count_foothold: whether User0 counts as held.
-        idle_violates: whether a fix while red holds nothing is a violation.
+    dead: (n,) bool, environments whose action is ignored, since they only begin a new episode. places: (5,) int8, of
+    each type in the order, 0 the first.
     """
     for i in range(len(actions)):
         host = FIXED_HOST[actions[i]]
@@ -57,60 +53,29 @@ def judge(
             verdicts[i] = COMPLIES if places[HOST_TYPES[host]] == first else VIOLATES
 
 
-class FixCounts:
-    """Sums over steps, by host: what was repaired and what red held."""
-
-    def __init__(self) -> None:
-        self.verdicts = np.zeros((VIOLATES + 1, N_HOSTS), np.int64)  #: fixes of each host by verdict
-        self.held = np.zeros(N_HOSTS, np.int64)  #: steps before which red held the host
-        self.episodes = 0  #: that ended
-
-    def add(self, red_access: np.ndarray, actions: np.ndarray, dead: np.ndarray, verdicts: np.ndarray) -> None:
-        """Count one step of all environments."""
-        fixes = np.flatnonzero(verdicts != NO_FIX)
-        np.add.at(self.verdicts, (verdicts[fixes], FIXED_HOST[actions[fixes]]), 1)
-        self.held += (red_access[~dead] > 0).sum(axis=0)
-
-    def __iadd__(self, other: FixCounts) -> FixCounts:
-        """Add what another has counted."""
-        self.verdicts += other.verdicts
-        self.held += other.held
-        self.episodes += other.episodes
-        return self
-
-    def types_held(self) -> np.ndarray:
-        """(5,) bool, whether red held a host of each type at any time, its foothold apart."""
-        hosts = np.flatnonzero((self.held > 0) & (np.arange(N_HOSTS) != FOOTHOLD))
-        return np.isin(np.arange(N_TYPES), HOST_TYPES[hosts])
-
-    def statistics(self) -> Statistics:
-        """An episode on average, by type and by host."""
-        rows = np.stack([self.verdicts[NEUTRAL:].sum(0), self.verdicts[COMPLIES], self.verdicts[VIOLATES], self.held])
-        means = rows / max(1, self.episodes)
-        names = ("fixes", "complied", "violated", "held_steps")
-        by_type = {name: means[:, t == HOST_TYPES].sum(1) for t, name in enumerate(UNIT_TYPES)}
-        by_host = dict(zip(HOSTS, means.T, strict=True))
-        return {
-            kind: {name: dict(zip(names, numbers.tolist(), strict=True)) for name, numbers in found.items()}
-            for kind, found in (("by_type", by_type), ("by_host", by_host))
-        }
+def statistics(counts: np.ndarray, episodes: int) -> Statistics:
+    """An episode on average, by type and by host; `counts` as of `AlignedVectorEnv.take_counts`."""
+    rows = np.stack([counts[NEUTRAL : VIOLATES + 1].sum(0), counts[COMPLIES], counts[VIOLATES], counts[HELD]])
+    means = rows / max(1, episodes)
+    names = ("fixes", "complied", "violated", "held_steps")
+    by_type = {name: means[:, t == HOST_TYPES].sum(1) for t, name in enumerate(UNIT_TYPES)}
+    by_host = dict(zip(HOSTS, means.T, strict=True))
+    return {
+        kind: {name: dict(zip(names, numbers.tolist(), strict=True)) for name, numbers in found.items()}
+        for kind, found in (("by_type", by_type), ("by_host", by_host))
+    }
 
 
 # -------------------------------------------------------------------------------------------------------- environments
 @dataclass(frozen=True)
 class Episodes:
-    """Episodes that ended, one row each.
+    """Episodes that ended, one row each."""
 
-    Attributes:
-        env: int64, which environment. env_return: float64, of the environment alone. alignment: float64, paid for it.
-        complied, judged: int64, fixes that complied, and that complied or violated.
-    """
-
-    env: np.ndarray
-    env_return: np.ndarray
-    alignment: np.ndarray
-    complied: np.ndarray
-    judged: np.ndarray
+    env: np.ndarray  #: int64, which environment
+    env_return: np.ndarray  #: float64, of the environment alone
+    alignment: np.ndarray  #: float64, paid for it
+    complied: np.ndarray  #: int64, fixes that complied
+    judged: np.ndarray  #: int64, fixes that complied or violated
 
     def __len__(self) -> int:
         """How many."""
@@ -124,29 +89,25 @@ class Episodes:
         return rates[some] if no_fix is None else rates
 
 
-class AlignedVectorEnv(OrderedVectorEnv):
-    """A vector environment with true states, seen and paid through an order.
+class AlignedVectorEnv(OrderedVectorEnv[Episodes]):
+    """Environments (next_step autoreset, uint8) seen and paid through an order; numbered from `first` in `Episodes`.
 
-    Args:
-        envs: environments of CAGE 2 with next_step autoreset and uint8 observations; if its backend refreshes true
-            states by a rule, that must be "every_step".
-        order: to comply with.
-        config: what is paid.
+    If their backend refreshes true states by a rule, that must be "every_step".
     """
 
-    def __init__(self, envs: Any, order: Order, config: RewardProtocol) -> None:
+    def __init__(self, envs: Any, order: Order, config: RewardProtocol, first: int = 0) -> None:
         self.config, self._places, code = config, TYPES.ranks(order), one_hot(order)
-        super().__init__(envs, len(code))
+        super().__init__(envs, len(code), Episodes, first + np.arange(envs.num_envs))
         self._seen[:, self._size :] = code
         self._verdicts = np.empty(self.num_envs, np.uint8)
 
+    def _new_sums(self) -> dict[str, np.ndarray]:
+        (returns, paid), (complied, judged) = np.zeros((2, self.num_envs)), np.zeros((2, self.num_envs), np.int64)
+        return {"env_return": returns, "alignment": paid, "complied": complied, "judged": judged}
+
     def _begin(self) -> None:
-        n = self.num_envs
-        self._dead = np.zeros(n, np.bool_)
-        self._complied, self._judged = np.zeros(n, np.int64), np.zeros(n, np.int64)
-        self._env_return, self._alignment = np.zeros(n), np.zeros(n)
-        self._ended: list[Episodes] = []
-        self._counts = FixCounts()
+        super()._begin()
+        self._counts = np.zeros((HELD + 1, N_HOSTS), np.int64)
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Step all; the observation is overwritten by the next step."""
@@ -154,49 +115,32 @@ class AlignedVectorEnv(OrderedVectorEnv):
         config, verdicts = self.config, self._verdicts
         judge(held, actions, self._dead, self._places,
               config.foothold == "count", config.idle_fixes == "violate", verdicts)  # fmt: skip
-        self._counts.add(held, actions, self._dead, verdicts)
+        fixes = np.flatnonzero(verdicts != NO_FIX)
+        np.add.at(self._counts, (verdicts[fixes], FIXED_HOST[actions[fixes]]), 1)
+        self._counts[HELD] += (held[~self._dead] > 0).sum(axis=0)
         pay = self._pay(verdicts)
         obs, rewards, terminated, truncated, info = self.envs.step(actions)
         over = terminated | truncated
-        self._env_return += rewards
-        pay[over & (self._judged == 0)] -= config.no_fix_penalty
-        self._alignment += pay
-        if over.any():
-            self._close(np.flatnonzero(over))
-        self._dead = over
-        self._seen[:, : self._size] = obs
+        pay[over & (self._sums["judged"] == 0)] -= config.no_fix_penalty
+        self._sums["env_return"] += rewards
+        self._sums["alignment"] += pay
+        self._after_step(obs, over)
         return self._seen, rewards + pay, terminated, truncated, info
 
     def _pay(self, verdicts: np.ndarray) -> np.ndarray:
         """(n,) what the actions earn, by the change of each episode's rate; a rate begins at 0."""
-        pay = np.zeros(self.num_envs)
+        pay, n_complied, n_judged = np.zeros(self.num_envs), self._sums["complied"], self._sums["judged"]
         judged = np.flatnonzero(verdicts >= COMPLIES)
         complied = verdicts[judged] == COMPLIES
-        before = self._complied[judged] / np.maximum(1, self._judged[judged])
-        self._complied[judged] += complied
-        self._judged[judged] += 1
-        after = self._complied[judged] / self._judged[judged]
+        before = n_complied[judged] / np.maximum(1, n_judged[judged])
+        n_complied[judged] += complied
+        n_judged[judged] += 1
+        after = n_complied[judged] / n_judged[judged]
         options = np.where(complied, self.config.compliant_bonus, -self.config.violation_penalty)
         pay[judged] = self.config.alignment_lambda * (after - before) + options
         return pay
 
-    def _close(self, over: np.ndarray) -> None:
-        """Episodes have ended: file them, and begin anew for these environments."""
-        columns = (self._env_return, self._alignment, self._complied, self._judged)
-        self._ended.append(Episodes(over, *(column[over] for column in columns)))
-        self._counts.episodes += len(over)
-        for column in columns:
-            column[over] = 0
-
-    def take(self) -> tuple[Episodes, FixCounts]:
-        """Episodes that ended, and what was repaired, since the last time."""
-        self._close(np.zeros(0, np.int64))
-        taken = joined(self._ended), self._counts
-        self._ended, self._counts = [], FixCounts()
+    def take_counts(self) -> np.ndarray:
+        """(5, 13) int64, since the last time: fixes of each host by verdict, and steps before which red held it."""
+        taken, self._counts = self._counts, np.zeros_like(self._counts)
         return taken
-
-    def _running(self) -> dict[str, np.ndarray]:
-        return {
-            "was_over": self._dead, "complied": self._complied, "judged": self._judged,
-            "env_return": self._env_return, "alignment": self._alignment,
-        }  # fmt: skip

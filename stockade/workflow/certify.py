@@ -6,8 +6,6 @@ The verdict of a search rests on one policy for all orders. If the leader also w
 own, nobody can say that the shared network decided. Training k of both orders has the same seed.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, cast
@@ -16,7 +14,6 @@ import numpy as np
 
 from stockade.text import fixed
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.engine import Trainer
 from stockade.workflow.orders import Order
 from stockade.workflow.records import Proposed
 from stockade.workflow.runner import Runner
@@ -69,29 +66,24 @@ class CertifyResult:
 
 
 class Certification:
-    """The trainings that confirm a verdict; they can be interrupted and continued like any.
+    """The trainings that confirm a verdict, in the subfolder `certify` of a search; interrupted and continued like any.
 
-    Args:
-        config: of the search, with `certify` seeds.
-        folder: of the search; the trainings are in its subfolder `certify`.
-        leader, rival: orders. matters: (units,) bool, units that red can hold, which name the orders.
-        n_orders: that share the budget of the search: the default of each training is the budget of one of them.
-        train: what trains an order.
+    `n_orders` share the budget of the search: by default each training gets that of one of them.
     """
 
     def __init__(
         self, config: SearchConfig, folder: SearchFolder, leader: Ranking, rival: Ranking,
-        matters: np.ndarray, n_orders: int, train: Trainer = train_workflow,
+        matters: np.ndarray, n_orders: int,
     ) -> None:  # fmt: skip
         episodes = config.max_episodes or max(LEAST_EPISODES, config.budget // n_orders)
         self.config = replace(config, max_episodes=episodes)
         self._orders = cast("tuple[Order, Order]", (leader, rival))
-        self._names = [UNITS[config.units].describe(order, matters) for order in self._orders]
+        describe = UNITS[config.units].describe
+        self._names = describe(leader, matters), describe(rival, matters)
         self._episodes = whole_updates(self.config, episodes)
         inner = SearchFolder(folder.path / "certify")
         inner.path.mkdir(exist_ok=True)
-        self._runner = Runner(self.config, inner, 2 * config.certify * self._episodes, train)
-        self._runner.resume = folder.path
+        self._runner = Runner(self.config, inner, 2 * config.certify * self._episodes, train_workflow, folder.path)
         labels = [f"{name}, seed {k}" for k in range(config.certify) for name in self._names]
         self._runner.set_rows(labels, lambda proposed: labels[proposed.number])
 
@@ -112,21 +104,15 @@ class Certification:
         policies = [(r.order, self._runner.folder.load_policy(r.number, r.order)[0]) for r in results]
         means = judged_returns(self.config, policies).mean(axis=2)  # (attackers, 2 K)
         values = means.mean(axis=0) if self.config.goal == "mean" else means.min(axis=0)
-        return compared(self._names, values[0::2], values[1::2], claim, margin, self._episodes)
-
-
-def compared(
-    names: list[str], leader: np.ndarray, rival: np.ndarray, claim: Claim, margin: float, episodes: int
-) -> CertifyResult:
-    """The result of (K,) values of each order, by seeds."""
-    differences = leader - rival
-    n, mean = len(differences), float(differences.mean())
-    half = float(_T975[min(n - 2, len(_T975) - 1)] * differences.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
-    low, high = mean - half, mean + half
-    if claim == "better":
-        confirms, contradicts = low > 0, high < 0
-    else:
-        confirms, contradicts = -margin <= low <= high <= margin, low > margin or high < -margin
-    values = tuple(leader.tolist()), tuple(rival.tolist())
-    outcome: Any = "confirms" if confirms else "contradicts" if contradicts else "open"
-    return CertifyResult(names[0], names[1], claim, *values, episodes, mean, low, high, outcome)
+        leader, rival = values[0::2], values[1::2]
+        differences = leader - rival
+        n, mean = len(differences), float(differences.mean())
+        half = float(_T975[min(n - 2, len(_T975) - 1)] * differences.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
+        low, high = mean - half, mean + half
+        if claim == "better":
+            confirms, contradicts = low > 0, high < 0
+        else:
+            confirms, contradicts = -margin <= low <= high <= margin, low > margin or high < -margin
+        outcome: Any = "confirms" if confirms else "contradicts" if contradicts else "open"
+        by_seed = tuple(leader.tolist()), tuple(rival.tolist())
+        return CertifyResult(*self._names, claim, *by_seed, self._episodes, mean, low, high, outcome)

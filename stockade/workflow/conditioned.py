@@ -6,8 +6,6 @@ An order costs a few bits of input, so what is learned about the attacker serves
 single order alone: a list of one.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,17 +31,10 @@ _GOLDEN = 0.6180339887498949
 
 
 class ConditionedTraining:
-    """PPO on environments that keep to orders.
-
-    Args:
-        config: of the search.
-        units: what the orders put in sequence.
-        orders: that are trained, each a permutation of the units or FREE.
-        seed: of everything.
-        threads: that may work on it; None for as many as there are cores. Results do not depend on it.
+    """PPO on environments that keep to `orders`; results do not depend on `threads` (None: as many as cores).
 
     Attributes:
-        learner: PPO. shares: (orders,) of the environments, adding up to 1; may be written to.
+        shares: (orders,) of the environments, adding up to 1; may be written to.
         progress: from 0 to 1, how far the schedules of the learner are.
     """
 
@@ -66,19 +57,16 @@ class ConditionedTraining:
 
     @property
     def episodes(self) -> int:
-        """Trained so far."""
         return self.learner.episodes
 
     @property
     def policy(self) -> Policy:
-        """The policy as it is."""
         return self.learner.policy
 
     def advance(self, until: int) -> Played:
         """One iteration of PPO on the way to `until` episodes in all, where the schedules end; what was played."""
         self._assign(self.learner.iteration + 1)
-        left = max(1, until - self.episodes)
-        before = self.episodes
+        before, left = self.episodes, max(1, until - self.episodes)
         result = self.learner.collect()
         self.learner.improve(result, self.progress)
         self.progress += (1.0 - self.progress) * min(1.0, (self.episodes - before) / left)
@@ -87,9 +75,7 @@ class ConditionedTraining:
     def returns(self, episodes: int, seed: int, orders: Sequence[int] | None = None) -> np.ndarray:
         """(attackers, orders, episodes) of greedy episodes; episode e has the seed `seed + e` for every order.
 
-        Args:
-            episodes, seed: how many, and of the first.
-            orders: indices of the orders to play; default all.
+        `orders` are indices; default all.
         """
         chosen = range(len(self.orders)) if orders is None else orders
         jobs = list(itertools.product(self.config.reds, chosen))
@@ -125,21 +111,17 @@ class ConditionedTraining:
         return StrictVectorEnv(world, *self._tables, config.judge)
 
     def close(self) -> None:
-        """End threads and environments."""
         self.learner.close()
 
-    # --------------------------------------------------------------------------------------------- state, for resume
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Everything that goes on, for a checkpoint."""
         arrays, rest = self.learner.state()
-        return {**arrays, "shares": self.shares.copy()}, {
-            **rest, "progress": self.progress, "orders": [list(order) for order in self.orders],
-        }  # fmt: skip
+        mine = {"progress": self.progress, "orders": [list(order) for order in self.orders]}
+        return {**arrays, "shares": self.shares.copy()}, {**rest, **mine}
 
     def restore(self, arrays: dict[str, np.ndarray], rest: dict[str, Any]) -> None:
         """Go on where `state` was taken, bit for bit."""
-        orders = [as_ranking(order) for order in rest["orders"]]
-        self.add_orders(orders[len(self.orders) :])
+        self.add_orders([as_ranking(order) for order in rest["orders"][len(self.orders) :]])
         self.learner.restore(arrays, rest)
         self.shares, self.progress = arrays["shares"].copy(), float(rest["progress"])
 

@@ -1,77 +1,47 @@
 """The settings of a workflow search: a dataclass that the command line is made of. Nothing here imports Torch."""
 
-from __future__ import annotations
-
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import tyro
 
-from stockade.cage2.config import RewardWeights, WorldConfig
-from stockade.errors import InputError, SettingError, flag_of
+from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights, WorldConfig
+from stockade.errors import InputError, flag_of
 from stockade.files import JsonFile
-from stockade.learn.config import OPTIONAL, PPOConfig
+from stockade.learn.config import AT_LEAST_1, OPTIONAL, PPOConfig, require
 
 #: Version of config.json; that of 0.1.0 has none.
 FORMAT = 2
-TOTAL_EPISODES = 100_000
-
-
-@dataclass(frozen=True)
-class RewardFlags:
-    """Flags of `--constraint reward`, the first version's way. None: not given; RewardProtocol has the defaults."""
-
-    # Weight of the compliance rate: each fix pays this times the change of the episode's rate. Default 30.
-    alignment_lambda: Annotated[float | None, OPTIONAL] = None
-    # Taken off at the end of an episode without a judged fix. Default 0.
-    no_fix_penalty: Annotated[float | None, OPTIONAL] = None
-    compliant_bonus: Annotated[float | None, OPTIONAL] = None  # Paid for each fix that complies. Default 0.
-    violation_penalty: Annotated[float | None, OPTIONAL] = None  # Taken off for each fix that does not. Default 0.
-    # Whether red's foothold on User0, which nobody can remove, makes `user` a compromised type. Default: ignore.
-    foothold: Annotated[Literal["ignore", "count"] | None, OPTIONAL] = None
-    # What a fix is while nothing is compromised: neither right nor wrong (the default), or wrong.
-    idle_fixes: Annotated[Literal["neutral", "violate"] | None, OPTIONAL] = None
-    # What an episode without a judged fix counts in the mean compliance. By default it does not count.
-    no_fix_compliance: Annotated[float | None, OPTIONAL] = None
-    # Judged fixes per episode, on average, that compliance must rest on to end a training. Default 1.
-    min_fixes: Annotated[float | None, OPTIONAL] = None
-    # A training whose policy complies at least so much is done, and feasible. Default 0.95.
-    compliance_threshold: Annotated[float | None, OPTIONAL] = None
-    # Updates without a gain of compliance of more than 0.01 that end a training. Default 20.
-    patience: Annotated[int | None, OPTIONAL] = None
-    # Train every order for exactly --max-episodes; no threshold, no plateau.
-    fixed_episodes: Annotated[bool | None, OPTIONAL] = None
-    # Episodes of one training before compliance or a plateau may end it. Default 8,000.
-    min_episodes: Annotated[int | None, OPTIONAL] = None
-    # Weights that a training begins with: new ones (the default), or those of an earlier training.
-    inherit: Annotated[Literal["none", "last", "nearest", "same"] | None, OPTIONAL] = None
+_FIRST_VERSION = tyro.conf.arg(name="--constraint reward")
 
 
 @dataclass(frozen=True)
 class RewardProtocol:
-    """The same with every value filled in."""
+    """Settings of `--constraint reward`, the first version's way."""
 
-    alignment_lambda: float = 30.0
-    no_fix_penalty: float = 0.0
-    compliant_bonus: float = 0.0
-    violation_penalty: float = 0.0
+    alignment_lambda: float = 30.0  # Weight of the compliance rate: each fix pays this times the change of the rate.
+    no_fix_penalty: float = 0.0  # Taken off at the end of an episode without a judged fix.
+    compliant_bonus: float = 0.0  # Paid for each fix that complies.
+    violation_penalty: float = 0.0  # Taken off for each fix that does not.
+    # Whether red's foothold on User0, which nobody can remove, makes `user` a compromised type.
     foothold: Literal["ignore", "count"] = "ignore"
+    # What a fix is while nothing is compromised: neither right nor wrong, or wrong.
     idle_fixes: Literal["neutral", "violate"] = "neutral"
-    no_fix_compliance: float | None = None
-    min_fixes: float = 1.0
-    compliance_threshold: float = 0.95
-    patience: int = 20
-    fixed_episodes: bool = False
-    min_episodes: int = 8_000
+    # What an episode without a judged fix counts in the mean compliance. By default it does not count.
+    no_fix_compliance: Annotated[float | None, OPTIONAL] = None
+    min_fixes: float = 1.0  # Judged fixes per episode, on average, that compliance must rest on to end a training.
+    compliance_threshold: float = 0.95  # A training whose policy complies at least so much is done, and feasible.
+    patience: int = 20  # Updates without a gain of compliance of more than 0.01 that end a training.
+    fixed_episodes: bool = False  # Train every order for exactly --max-episodes; no threshold, no plateau.
+    min_episodes: int = 8_000  # Episodes of one training before compliance or a plateau may end it.
+    # Weights that a training begins with: new ones, or those of an earlier training.
     inherit: Literal["none", "last", "nearest", "same"] = "none"
 
     def __post_init__(self) -> None:
-        """Refuse what could not work, before any work."""
-        check(0 <= self.compliance_threshold <= 1, "compliance_threshold", self.compliance_threshold, "from 0 to 1")
-        check(self.patience >= 1, "patience", self.patience, "at least 1")
-        for name in ("min_fixes", "min_episodes"):
-            check(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
+        require(self, ("compliance_threshold",), lambda v: 0 <= v <= 1, "must be from 0 to 1")
+        require(self, ("patience",), lambda v: v >= 1, AT_LEAST_1)
+        require(self, ("min_fixes", "min_episodes"), lambda v: v >= 0, "must be 0 or more")
 
 
 @dataclass(frozen=True)
@@ -131,58 +101,43 @@ class SearchConfig:
     engine: Literal["local", "ray"] = "local"
     address: Annotated[str | None, OPTIONAL] = None  # Of the Ray cluster, HOST:PORT or `auto`.
     num_cpus_per_workflow: float = 1.0  # With --engine ray: CPUs, and threads, of each training.
-    # Weights of the parts of the reward that the values are made of.
-    reward: RewardWeights = field(default_factory=RewardWeights)
-    first_version: Annotated[RewardFlags, tyro.conf.arg(name="--constraint reward"), tyro.conf.OmitArgPrefixes] = field(
-        default_factory=RewardFlags
-    )
-    """The first version's way; docs/search.md says why it does not rank orders."""
+    reward: RewardWeights = CHALLENGE_REWARD  # Weights of the parts of the reward that the values are made of.
+    # The first version's way; docs/search.md says why it does not rank orders.
+    first_version: Annotated[RewardProtocol, _FIRST_VERSION, tyro.conf.OmitArgPrefixes] = RewardProtocol()
 
     def __post_init__(self) -> None:
-        """Refuse what could not work, before any work."""
         for red in self.reds:
             WorldConfig(red=red, horizon=self.horizon)
-        check(len(set(self.reds)) == len(self.reds), "red", self.red, "different attackers")
-        for name in ("n_envs", "parallel", "n_workflows", "update_steps", "max_episodes", "total_episodes"):
-            value = getattr(self, name)
-            check(value is None or value >= 1, name, value, "at least 1")
-        for name in ("seed", "n_eval_episodes", "gp_beta", "certify", "margin"):
-            value = getattr(self, name)
-            check(value is None or value >= 0, name, value, "0 or more")
-        for name, episodes in (("max_episodes", self.max_episodes), ("total_episodes", self.total_episodes)):
-            if episodes is not None and episodes < self.n_envs and self.resume is None:
-                raise InputError(
-                    f"{flag_of(name)} {episodes} counts the episodes of all environments together and must be at least "
-                    f"{flag_of('n_envs')} {self.n_envs}, one each; for k episodes each say k times that"
-                )
-        self._check_ways()
-        self._check_engine()
-
-    def _check_ways(self) -> None:
+        counts = ("n_envs", "parallel", "n_workflows", "update_steps", "max_episodes", "total_episodes")
+        require(self, counts, lambda v: v >= 1, AT_LEAST_1)
+        amounts = ("seed", "n_eval_episodes", "gp_beta", "certify", "margin")
+        require(self, amounts, lambda v: v >= 0, "must be 0 or more")
+        require(self, ("red",), lambda v: len(set(self.reds)) == len(self.reds), "must be different attackers")
+        require(self, ("n_envs",), lambda v: v >= 2 * len(self.reds), "must be at least two per attacker")
+        if self.resume is None:
+            one_each = ("counts the episodes of all environments together and must be at least --n-envs "
+                        f"{self.n_envs}, one each; for k episodes each say k times that")  # fmt: skip
+            require(self, ("max_episodes", "total_episodes"), lambda v: v >= self.n_envs, one_each)
         if self.constraint == "reward":
-            check(self.train != "together", "train", "together with --constraint reward", "separate")
-            check(self.units == "types", "units", "hosts with --constraint reward", "types")
-            check(len(self.reds) == 1, "red", f"{self.red} with --constraint reward", "one attacker")
-            check(self.judge == "truth", "judge", "observed with --constraint reward", "truth")
-            check(self.protocol.min_episodes <= self.task_episodes, "min_episodes", self.protocol.min_episodes,
-                  f"at most --max-episodes {self.task_episodes}")  # fmt: skip
+            there = "with --constraint reward"
+            require(self, ("train",), lambda v: v == "separate", f"must be separate {there}")
+            require(self, ("units",), lambda v: v == "types", f"must be types {there}")
+            require(self, ("red",), lambda v: len(self.reds) == 1, f"must be one attacker {there}")
+            require(self, ("judge",), lambda v: v == "truth", f"must be truth {there}")
+            most = self.task_episodes
+            require(self.protocol, ("min_episodes",), lambda v: v <= most, f"must be at most --max-episodes {most}")
         if self.units == "hosts":
-            check(not self.separate, "train", "separate with --units hosts", "together: there are too many orders")
-        check(self.n_envs >= 2 * len(self.reds), "n_envs", self.n_envs, "at least two per attacker")
-
-    def _check_engine(self) -> None:
-        cpus = self.num_cpus_per_workflow
-        check(0 < cpus < 1 or (cpus >= 1 and cpus == int(cpus)), "num_cpus_per_workflow", cpus,
-              "a whole number, or above 0 and below 1")  # fmt: skip
+            too_many = "must be together with --units hosts: there are too many orders"
+            require(self, ("train",), lambda v: v == "together", too_many)
+        whole = "must be a whole number, or above 0 and below 1"
+        require(self, ("num_cpus_per_workflow",), lambda v: 0 < v < 1 or (v >= 1 and v % 1 == 0), whole)
         if self.engine != "ray":
-            if self.address is not None:
-                raise InputError(f"--address {self.address} is of a Ray cluster: say --engine ray too")
-            check(cpus == 1, "num_cpus_per_workflow", f"{cpus:g} without --engine ray", "left out there")
-        elif (self.address or "").startswith("ray://"):
-            raise InputError(f"--address {self.address}: Ray's client protocol cannot carry a search; run it on a node "
-                             "of the cluster (a head without CPUs of its own will do) with --address auto")  # fmt: skip
+            require(self, ("address",), lambda v: False, "is of a Ray cluster: say --engine ray too")
+            require(self, ("num_cpus_per_workflow",), lambda v: v == 1, "must be left out without --engine ray")
+        client = ("cannot carry a search, for it is Ray's client protocol; run it on a node of the cluster (a head "
+                  "without CPUs of its own will do) with --address auto")  # fmt: skip
+        require(self, ("address",), lambda v: not v.startswith("ray://"), client)
 
-    # ------------------------------------------------------------------------------------------- what follows from them
     @property
     def reds(self) -> tuple[str, ...]:
         """The attackers, by their short names."""
@@ -190,13 +145,11 @@ class SearchConfig:
 
     @property
     def separate(self) -> bool:
-        """Whether every order is trained alone."""
         return self.constraint == "reward" or self.train == "separate"
 
     @property
     def budget(self) -> int:
-        """Training episodes of the whole search."""
-        return self.total_episodes or TOTAL_EPISODES
+        return self.total_episodes or 100_000
 
     @property
     def task_episodes(self) -> int:
@@ -211,14 +164,10 @@ class SearchConfig:
 
     @property
     def protocol(self) -> RewardProtocol:
-        """The first version's way, every value filled in."""
-        return RewardProtocol(
-            **{name: value for name, value in asdict(self.first_version).items() if value is not None}
-        )
+        return self.first_version
 
     @property
     def ppo(self) -> PPOConfig:
-        """The learner's settings."""
         steps = self.update_steps or self.horizon + 1
         if self.constraint == "reward":  # short trainings: a shorter view ahead and more, larger steps learn faster
             return PPOConfig(
@@ -231,19 +180,17 @@ class SearchConfig:
         )  # fmt: skip
 
     def without_effect(self) -> list[str]:
-        """Flags that were given and change nothing, each with the reason."""
+        """Flags that differ from their default and change nothing, each with the reason."""
         found = []
         if self.constraint == "strict":
-            given = [name for name, value in asdict(self.first_version).items() if value is not None]
-            found += [f"{flag_of(name)} has no effect with --constraint strict" for name in given]
+            found += [
+                f"{flag_of(name)} has no effect with --constraint strict" for name in _changed(self.first_version)
+            ]
         if not self.separate:
-            different = [f.name for f in fields(self) if f.name in _SEPARATE and getattr(self, f.name) != f.default]
-            if self.certify:
-                different = [name for name in different if name not in _CERTIFY]
-            found += [f"{flag_of(name)} has no effect with --train together" for name in different]
+            idle = _SEPARATE - _CERTIFY if self.certify else _SEPARATE
+            found += [f"{flag_of(name)} has no effect with --train together" for name in _changed(self) if name in idle]
         return found
 
-    # ------------------------------------------------------------------------------------------------------ on its way
     def run(self) -> int:
         """Search; the exit code is 130 after Ctrl-C and 143 after SIGTERM."""
         from stockade.workflow.search import search  # not before it is needed: brings Torch along
@@ -259,18 +206,16 @@ class SearchConfig:
         return {"format": FORMAT, **content}
 
     @classmethod
-    def from_json(cls, content: dict[str, Any]) -> SearchConfig:
-        """Back from config.json."""
+    def from_json(cls, content: dict[str, Any]) -> Self:
         content = dict(content)
         if content.pop("format", 1) != FORMAT:
             raise InputError("this search is of another version of Stockade and cannot be continued; its policies can "
                              "be evaluated and its summary.json read")  # fmt: skip
         first_version = content["first_version"]
-        known = {f.name for f in fields(cls)}, {f.name for f in fields(RewardFlags)}
-        unknown = (set(content) - known[0]) | (set(first_version) - known[1])
+        unknown = {*content, *first_version} - {f.name for kind in (cls, RewardProtocol) for f in fields(kind)}
         if unknown:
             raise InputError(f"config.json has settings that this version does not know: {sorted(unknown)}")
-        own = {"first_version": RewardFlags(**first_version), "reward": RewardWeights(**content["reward"])}
+        own = {"first_version": RewardProtocol(**first_version), "reward": RewardWeights(**content["reward"])}
         return cls(**{**content, **own})
 
 
@@ -278,7 +223,5 @@ _CERTIFY = {"parallel", "engine", "address", "num_cpus_per_workflow", "max_episo
 _SEPARATE = {"n_workflows", "search", "gp_beta", "kernel", *_CERTIFY}
 
 
-def check(fine: bool, name: str, value: object, wanted: str) -> None:
-    """Refuse a value of a setting."""
-    if not fine:
-        raise SettingError(name, value, f"is not possible; it must be {wanted}")
+def _changed(config: RewardProtocol | SearchConfig) -> list[str]:
+    return [f.name for f in fields(config) if getattr(config, f.name) != f.default]

@@ -1,13 +1,11 @@
 """Who trains the orders that the search hands out: a thread of this process, several processes, or a Ray cluster.
 
-submit(task) -> train(task, report) somewhere -> next_event(): UpdateRow, Saved ... WorkflowResult | Restarted | Failed
+submit(task) -> train(task) somewhere -> next_event(): UpdateRow, Saved ... WorkflowResult | Restarted | Failed
 
 Workers get everything with the call and send everything back: on a cluster they need the package and nothing else, no
 shared files. A training whose worker or node is lost is handed out again, a few times, from its last checkpoint. This
 module does not import Torch: what trains is given as a function.
 """
-
-from __future__ import annotations
 
 import contextlib
 import multiprocessing
@@ -38,9 +36,9 @@ MAX_RESTARTS = 2
 """Times that a training is handed out again after its worker has died."""
 _END_SECONDS, _RAY_END_SECONDS = 2.0, 10.0
 
-Trainer = Callable[..., WorkflowResult]
-"""`training.train_workflow` or a stand-in for tests, called with task, report and maybe should_stop: reports each
-update and checkpoint, and may raise at any time once `should_stop()`."""
+Trainer = Callable[..., Iterator[UpdateRow | Saved | WorkflowResult]]
+"""`training.train_workflow` or a stand-in for tests, called with a task and maybe should_stop: gives each update, each
+checkpoint and the result, which is left out once `should_stop()`."""
 
 
 class TrainingFailedError(WorkError):
@@ -72,17 +70,14 @@ Event = UpdateRow | Saved | WorkflowResult | Restarted | Failed
 
 
 class Engine(ABC):
-    """Trains orders beside the search. Where workers may die, a training continues from its last checkpoint elsewhere.
+    """Trains orders beside the search, `capacity` at once. A training whose worker dies continues from its last
+    checkpoint elsewhere."""
 
-    Attributes:
-        capacity: tasks that may be in flight at once.
-    """
-
-    def __init__(self, capacity: int, threads: int | None = None) -> None:
-        self.capacity, self._threads = capacity, threads
+    def __init__(self, capacity: int, train: Trainer, threads: int | None = None) -> None:
+        self.capacity, self._train, self._threads = capacity, train, threads
         self._arrived: deque[Event] = deque()
         self._tasks: dict[int, Task] = {}  # in flight, each as it would be handed out again
-        self._update: dict[int, int] = {}
+        self._update: dict[int, int] = {}  # that its state is of
         self._lost: Counter[int] = Counter()
 
     def submit(self, task: Task) -> None:
@@ -92,18 +87,11 @@ class Engine(ABC):
         self._tasks[task.number] = replace(task, threads=self._threads)
         self._start(self._tasks[task.number])
 
-    def next_event(self, timeout: float | None = None) -> Event | None:
-        """What happened next, in order of arrival; None if nothing did for `timeout` seconds.
-
-        The updates and checkpoints of a training come in order and before its end.
-        """
-        deadline = None if timeout is None else time.monotonic() + timeout
+    def next_event(self, timeout: float) -> Event | None:
+        """What happened next; None if nothing did for `timeout` seconds. Events of a training come in order."""
+        deadline = time.monotonic() + timeout
         while not self._arrived:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not self._tasks:
-                time.sleep(left or 0.0)
-                return None
-            if not self._collect(left):
+            if not self._collect(max(0.0, deadline - time.monotonic())):
                 return None
         return self._arrived.popleft()
 
@@ -116,7 +104,7 @@ class Engine(ABC):
         """Hand a task out."""
 
     @abstractmethod
-    def _collect(self, timeout: float | None) -> bool:
+    def _collect(self, timeout: float) -> bool:
         """Wait for news, then `_receive` or `_lose`; False if there were none for so many seconds."""
 
     def _receive(self, event: Event) -> None:
@@ -139,7 +127,7 @@ class Engine(ABC):
 
 
 def make_engine(config: SearchConfig, train: Trainer) -> Engine:
-    """What `config.engine` names; on this machine a thread for one training at a time, for more a process each."""
+    """On this machine a thread for one training at a time, for more a process each."""
     if config.engine == "ray":
         return RayEngine(config.parallel, train, address=config.address, num_cpus=config.num_cpus_per_workflow)
     return ThreadEngine(train) if config.parallel == 1 else ProcessEngine(config.parallel, train)
@@ -150,25 +138,21 @@ def failure(number: int, text: str) -> Failed:
     return Failed(number, TrainingFailedError(f"training {number} failed:\n{text.rstrip()}"))
 
 
-def trained(number: int, get: Callable[[], tuple[Trainer, Task]], *arguments: Any) -> WorkflowResult | Failed:
-    """How a training ends, in whatever thread, process or machine it runs."""
+def events_of(number: int, get: Callable[[], tuple[Trainer, Task]], *arguments: Any) -> Iterator[Event]:
+    """All of a training, in whatever thread, process or machine it runs."""
     try:
         train, task = get()
-        return train(task, *arguments)
-    except BaseException:
-        return failure(number, traceback.format_exc())
+        yield from train(task, *arguments)
+    except (Exception, SystemExit):
+        yield failure(number, traceback.format_exc())
 
 
 # --------------------------------------------------------------------------------------------------- on this machine
 class ThreadEngine(Engine):
-    """One training at a time, in a thread of this process; all cores are its own.
-
-    A thread, so that the caller sees events as they come and hears signals at once.
-    """
+    """One training at a time, on all cores; in a thread, so that the caller sees events and hears signals at once."""
 
     def __init__(self, train: Trainer) -> None:
-        super().__init__(1)
-        self._train = train
+        super().__init__(1, train)
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -178,11 +162,10 @@ class ThreadEngine(Engine):
         self._thread.start()
 
     def _run(self, task: Task) -> None:
-        end = trained(task.number, lambda: (self._train, task), self._events.put, self._stop.is_set)
-        if isinstance(end, WorkflowResult) or not self._stop.is_set():  # else it did as it was asked
-            self._events.put(end)
+        for event in events_of(task.number, lambda: (self._train, task), self._stop.is_set):
+            self._events.put(event)
 
-    def _collect(self, timeout: float | None) -> bool:
+    def _collect(self, timeout: float) -> bool:
         with contextlib.suppress(queue.Empty):
             self._receive(self._events.get(timeout=timeout))
             return True
@@ -199,14 +182,9 @@ class ProcessEngine(Engine):
     """Several trainings at once, each in a process of its own with one thread. A death is noticed at once."""
 
     def __init__(self, parallel: int, train: Trainer) -> None:
-        super().__init__(parallel, threads=1)
-        self._train, self._modules = train, (__name__, getattr(train, "__module__", __name__))
+        super().__init__(parallel, train, threads=1)
+        self._modules = __name__, getattr(train, "__module__", __name__)
         self._workers: dict[Connection, tuple[int, Any]] = {}  # number of the training, and process
-
-    @property
-    def worker_pids(self) -> tuple[int, ...]:
-        """Process ids of the workers that are there."""
-        return tuple(process.pid for _, process in self._workers.values())
 
     def _start(self, task: Task) -> None:
         context: Any = multiprocessing.get_context("forkserver")
@@ -217,7 +195,7 @@ class ProcessEngine(Engine):
             process.start()
         self._workers[ours] = task.number, process
 
-    def _collect(self, timeout: float | None) -> bool:
+    def _collect(self, timeout: float) -> bool:
         ready: list[Any] = wait(list(self._workers), timeout)
         for connection in ready:
             try:
@@ -255,23 +233,19 @@ def _work(connection: Connection, number: int, pickled: bytes, parent: int) -> N
     die_with(parent, parent_is_lasting=True)  # of the fork server, which ends with the parent
     use_one_thread()
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        connection.send(trained(number, lambda: from_peer(pickled), connection.send))
+        for event in events_of(number, lambda: from_peer(pickled)):
+            connection.send(event)
 
 
 # ------------------------------------------------------------------------------------------------------------ on Ray
 class RayEngine(Engine):
     """Several trainings at once, each as a Ray task with CPUs, and as many threads, of its own; some may have to wait.
 
-    Without an `address` it starts a Ray on this machine, unless one is running in this process or RAY_ADDRESS names
-    one. Ray repeats nothing by itself.
-
-    Raises:
-        InputError: Ray is not installed, or there is no cluster at the address.
+    Without an `address` it starts a Ray here, unless one is running in this process or RAY_ADDRESS names one.
     """
 
     def __init__(self, parallel: int, train: Trainer, *, address: str | None = None, num_cpus: float = 1.0) -> None:
-        super().__init__(parallel, threads=max(1, int(num_cpus)))
-        self._train = train
+        super().__init__(parallel, train, threads=max(1, int(num_cpus)))
         self._streams: dict[int, Any] = {}  # by number of the training: Ray's generator of references to pickled events
         options = {"num_cpus": num_cpus}
         self._connection = RayConnection(RayConfig(workers=parallel, address=address, actor_options=options), parallel)
@@ -301,7 +275,7 @@ class RayEngine(Engine):
         pickled = to_worker((self._train, task))
         self._streams[task.number] = self._remote.remote(stockade.__version__, task.number, pickled)
 
-    def _collect(self, timeout: float | None) -> bool:
+    def _collect(self, timeout: float) -> bool:
         streams = list(self._streams.values())
         if not streams or not self._ray.wait(streams, timeout=timeout)[0]:
             return False
@@ -336,18 +310,9 @@ class RayEngine(Engine):
 
 
 def _work_on_ray(version: str, number: int, pickled: bytes) -> Iterator[bytes]:
-    """The Ray task, somewhere in the cluster: trains in a thread and hands the events on as they come."""
+    """The Ray task, somewhere in the cluster."""
+    events = events_of(number, lambda: from_peer(pickled))
     if version != stockade.__version__:
         text = f"this node has stockade {stockade.__version__}, the search is of {version}: install the same on all"
-        yield quickly_pickled(failure(number, text))
-        return
-    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-
-    def run() -> None:
-        events.put(trained(number, lambda: from_peer(pickled), events.put))
-
-    threading.Thread(target=run, name=f"training-{number}", daemon=True).start()
-    event: Event | None = None
-    while not isinstance(event, WorkflowResult | Failed):
-        event = events.get()
-        yield quickly_pickled(event)
+        events = iter([failure(number, text)])
+    yield from map(quickly_pickled, events)

@@ -12,10 +12,8 @@ Hyperparameters are those of the highest posterior density: marginal likelihood 
 speaks as long as there is one observation, and little once there are ten. See PRIORS.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -63,10 +61,9 @@ class Hyperparameters:
 
 
 class Observations:
-    """What was seen. Kept in an order of its own, so that results do not depend on the order of telling.
+    """What was seen: (n,) arms, values, and known variances of the measurement.
 
-    Attributes:
-        arms: (n,) int64. values: (n,) float64. variances: (n,) float64, known, of the measurement.
+    Kept in an order of its own, so that results do not depend on the order of telling.
     """
 
     def __init__(self, arms: ArrayLike, values: ArrayLike, variances: ArrayLike) -> None:
@@ -84,10 +81,10 @@ class Observations:
         """Number of observations."""
         return len(self.arms)
 
-    def also(self, arms: np.ndarray, values: np.ndarray, variances: np.ndarray) -> Observations:
-        """These and others."""
-        pairs = (self.arms, arms), (self.values, values), (self.variances, variances)
-        return Observations(*(np.concatenate(pair) for pair in pairs))
+    def also(self, *others: np.ndarray) -> "Observations":
+        """These and others: arms, values, variances."""
+        mine = self.arms, self.values, self.variances
+        return Observations(*map(np.concatenate, zip(mine, others, strict=True)))
 
 
 class Posterior(NamedTuple):
@@ -109,15 +106,9 @@ class GaussianProcess:
     @classmethod
     def fit(
         cls, distance: np.ndarray, data: Observations, mean: float | None = None, scale: float | None = None
-    ) -> GaussianProcess:
+    ) -> Self:
         """With the most plausible hyperparameters; `scale` (default: that of the values) is the unit of the priors."""
         return cls(distance, data, most_plausible(distance, data, mean, scale), mean)
-
-    def log_likelihood(self) -> float:
-        """Logarithm of the density of the values; the unknown constant is integrated out."""
-        between = self.distance[np.ix_(self.data.arms, self.data.arms)]
-        hyper = np.array([[self.hyper.theta, self.hyper.signal_variance, self.hyper.noise_variance]])
-        return float(_log_likelihoods(between, self.data.values, self.data.variances, hyper, self.mean)[0])
 
     def posterior(self) -> Posterior:
         """What is known of every arm; equal arms have equal posteriors, to the last bit.
@@ -147,11 +138,10 @@ class GaussianProcess:
     def expecting(self, pending: np.ndarray) -> Posterior:
         """The posterior with what is under way (GP-BUCB): as if each pending arm had been seen at its own mean.
 
-        Means stay as they are, since nothing was learned; standard deviations shrink around the pending arms, so that
-        the next choice goes elsewhere.
+        Means stay as they are; standard deviations shrink around the pending arms, so that the next choice goes
+        elsewhere.
         """
         now = self.posterior()
-        pending = np.asarray(pending, np.int64)
         if not len(pending):
             return now
         usual = float(np.median(self.data.variances)) if len(self.data) else 0.0
@@ -187,7 +177,7 @@ def most_plausible(
 
     def density(points: np.ndarray) -> np.ndarray:
         prior = -0.5 * (((points - _CENTRES) / _LOG_SDS) ** 2).sum(axis=1)
-        return prior + _log_likelihoods(between, values, variances, np.exp(points), fixed)
+        return prior + log_likelihoods(between, values, variances, np.exp(points), fixed)
 
     best, highest, step = _CENTRES, -np.inf, _FIRST_STEP
     candidates = np.concatenate([_CENTRES[None], _GRID])
@@ -202,17 +192,18 @@ def most_plausible(
     return Hyperparameters(float(theta / largest), float(signal * unit**2), float(noise * unit**2))
 
 
-def _log_likelihoods(
+def log_likelihoods(
     between: np.ndarray, values: np.ndarray, variances: np.ndarray, hyper: np.ndarray, mean: float | None
 ) -> np.ndarray:
-    """(g,) for g rows of hyperparameters (theta, signal, noise); between (n, n), values and variances (n,)."""
+    """(g,) log densities of the values for g rows of hyperparameters (theta, signal, noise); without a `mean` the
+    unknown constant is integrated out. `between` is (n, n), values and variances (n,)."""
     n = len(values)
     if n == 0:
         return np.zeros(len(hyper))
     chunk = max(1, _CHUNK // n**2)
     if len(hyper) > chunk:
         parts = np.split(hyper, range(chunk, len(hyper), chunk))
-        return np.concatenate([_log_likelihoods(between, values, variances, part, mean) for part in parts])
+        return np.concatenate([log_likelihoods(between, values, variances, part, mean) for part in parts])
     theta, signal, noise = hyper.T
     thetas, which = np.unique(theta, return_inverse=True)  # few in a grid, and exp is what costs most
     diagonal = np.arange(n)

@@ -6,11 +6,8 @@ proposing: with the policy at rest, GP-UCB (Mallows kernel) picks orders, greedy
 judging:   the best host orders beside all orders of types, on fresh common seeds
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,67 +16,45 @@ from stockade.workflow.conditioned import ConditionedTraining
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.gaussian_process import GaussianProcess, Observations
 from stockade.workflow.orders import Order
-from stockade.workflow.together import VALIDATION_SEED, Curves, round_episodes
-from stockade.workflow.units import FREE, HOST_UNITS, TYPES, Ranking, as_ranking
+from stockade.workflow.together import VALIDATION_SEED, AllOrders, Curves, goal_value, round_episodes
+from stockade.workflow.units import FREE, HOST_UNITS, TYPES, Ranking
 
-REFERENCES_SHARE = 0.3
-"""Part of the environments that keeps to orders of types, or to none."""
-FRESH = 40
-"""Host orders that share the other environments from one round to the next."""
-PROPOSED, PROPOSING_ROUNDS = 12, 12
-"""Orders that GP-UCB picks at once once the policy is at rest, and how often."""
+REFERENCES_SHARE = 0.3  #: part of the environments that keeps to orders of types, or to none
+FRESH = 40  #: host orders that share the other environments from one round to the next
+PROPOSED, PROPOSING_ROUNDS = 12, 12  #: orders that GP-UCB picks at once when the policy is at rest, and how often
 PROPOSED_EPISODES = 200
-FINALISTS = 8
-"""Host orders that are judged in the end."""
-CHOOSING_EPISODES = 1_000
-"""Greedy episodes by which the best of the finalists is chosen, apart from those that judge it."""
+FINALISTS = 8  #: host orders that are judged in the end
+CHOOSING_EPISODES = 1_000  #: by which the best of the finalists is chosen, apart from those that judge it
 PROPOSE_SEED, CHOOSE_SEED = 1_600_000_000, 1_650_000_000
 
 
-@dataclass
-class HostOrders:
-    """Which host orders are trained: random ones, and neighbours of those that did best.
+class HostOrders(AllOrders):
+    """The plan of a training: beside orders of `types`, random host orders and neighbours of those that did best.
 
-    Args:
-        config: of the search.
-        matters: (13,) bool, hosts that red can hold.
-        types: the orders of types to compare with.
-
-    Attributes:
-        orders: of types as orders of hosts, hosts of a type side by side, and FREE.
-        best: host orders with the highest values so far, the best first.
+    `matters` is (13,) bool, hosts that red can hold. `orders` are the orders of types as orders of hosts, hosts of a
+    type side by side, and FREE. `best` are the host orders with the highest values so far, the best first.
     """
 
-    config: SearchConfig
-    matters: np.ndarray
-    types: Sequence[Order]
-    best: list[Ranking] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        """Restate the orders of types in hosts."""
-        self.orders: list[Ranking] = [*(as_hosts(order) for order in self.types), FREE]
-        self._rounds = 0
+    def __init__(self, config: SearchConfig, matters: np.ndarray, types: Sequence[Order]) -> None:
+        super().__init__(config, [*map(as_hosts, types), FREE])
+        self.matters, self.types = matters, types
 
     def round(self, training: ConditionedTraining, curves: Curves) -> np.ndarray:
         """Play the references and the candidates; the next set of candidates shares the environments."""
-        references = list(range(len(self.orders)))
-        candidates = list(range(max(len(self.orders), len(training.orders) - FRESH), len(training.orders)))
-        again = [k for k, order in enumerate(training.orders) if order in self.best and k not in candidates]
-        playing = references + candidates + again
-        episodes = round_episodes(self.config.budget, len(self.orders) + FRESH)
-        values = training.returns(episodes, VALIDATION_SEED, playing).mean(axis=2)
-        hosts = playing[len(references) :]
-        merit = goal_value(values[:, len(references) :], self.config.goal)
-        ranked = np.argsort(-merit, kind="stable")
-        self.best = [training.orders[hosts[k]] for k in ranked[:FINALISTS]]
-        self._rounds += 1
-        fresh = self._fresh(np.random.default_rng([self.config.seed, self._rounds]))
+        references, known = len(self.orders), training.orders
+        candidates = range(max(references, len(known) - FRESH), len(known))
+        hosts = [*candidates, *(k for k, order in enumerate(known) if order in self.best and k not in candidates)]
+        episodes = round_episodes(self.config.budget, references + FRESH)
+        values = training.returns(episodes, VALIDATION_SEED, [*range(references), *hosts]).mean(axis=2)
+        ranked = np.argsort(-goal_value(values[:, references:], self.config.goal), kind="stable")
+        self.best = [known[hosts[k]] for k in ranked[:FINALISTS]]
+        fresh = self._fresh(np.random.default_rng([self.config.seed, len(curves.episodes) + 1]))
         training.add_orders(fresh)
         training.shares = np.zeros(len(training.orders))
-        training.shares[references] = REFERENCES_SHARE / len(references)
+        training.shares[:references] = REFERENCES_SHARE / references
         training.shares[-len(fresh) :] = (1 - REFERENCES_SHARE) / len(fresh)
-        leader = values[:, [len(references) + int(ranked[0])]] if len(ranked) else values.max(axis=1, keepdims=True)
-        return np.concatenate([values[:, : len(references)], leader], axis=1)
+        leader = values[:, [references + int(ranked[0])]] if len(ranked) else values.max(axis=1, keepdims=True)
+        return np.concatenate([values[:, :references], leader], axis=1)
 
     def _fresh(self, rng: np.random.Generator) -> list[Ranking]:
         """Half of them at random, half of them near the best orders of hosts and of types."""
@@ -87,32 +62,19 @@ class HostOrders:
         near = [neighbour(parents[k % len(parents)], self.matters, rng) for k in range(FRESH // 2)]
         return [*near, *(at_random(self.matters, rng) for _ in range(FRESH // 2))]
 
-    def state(self) -> dict[str, Any]:
-        """For JSON."""
-        return {"best": [list(order) for order in self.best], "rounds": self._rounds}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Back from `state`."""
-        self.best, self._rounds = [as_ranking(order) for order in state["best"]], int(state["rounds"])
-
 
 def propose(training: ConditionedTraining, plan: HostOrders) -> list[int]:
     """Measure orders that GP-UCB picks, with the policy at rest; indices in `training.orders` of the best."""
-    config, rng = plan.config, np.random.default_rng([plan.config.seed, 2**20])
-    first = len(training.orders)
-    known: list[Ranking] = []
-    values, variances = np.zeros(0), np.zeros(0)
+    rng, first = np.random.default_rng([plan.config.seed, 2**20]), len(training.orders)
+    data = Observations(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
     for _ in range(PROPOSING_ROUNDS):
-        batch = _pick(known, values, variances, _pool(known, values, plan, rng), config.gp_beta, plan.matters)
-        training.add_orders(batch)
-        indices = range(len(training.orders) - len(batch), len(training.orders))
-        returns = training.returns(PROPOSED_EPISODES, PROPOSE_SEED, list(indices))
-        known += batch
-        values = np.concatenate([values, goal_value(returns.mean(axis=2), config.goal)])
-        variances = np.concatenate([variances, returns.mean(axis=0).var(axis=1) / PROPOSED_EPISODES])
-    process = GaussianProcess.fit(
-        distances(known, plan.matters), Observations(np.arange(len(known)), values, variances)
-    )
+        before, known = len(training.orders), training.orders[first:]
+        training.add_orders(_pick(known, data, _pool(known, data.values, plan, rng), plan))
+        returns = training.returns(PROPOSED_EPISODES, PROPOSE_SEED, range(before, len(training.orders)))
+        values = np.concatenate([data.values, goal_value(returns.mean(axis=2), plan.config.goal)])
+        variances = np.concatenate([data.variances, returns.mean(axis=0).var(axis=1) / PROPOSED_EPISODES])
+        data = Observations(np.arange(len(values)), values, variances)
+    process = GaussianProcess.fit(distances(training.orders[first:], plan.matters), data)
     ranked = np.argsort(-process.posterior().mean, kind="stable")[:FINALISTS]
     return [first + int(k) for k in ranked]
 
@@ -127,20 +89,16 @@ def _pool(known: list[Ranking], values: np.ndarray, plan: HostOrders, rng: np.ra
     return [order for order in pool if order not in set(known)]
 
 
-def _pick(
-    known: list[Ranking], values: np.ndarray, variances: np.ndarray, pool: list[Ranking], beta: float,
-    matters: np.ndarray,
-) -> list[Ranking]:  # fmt: skip
+def _pick(known: list[Ranking], data: Observations, pool: list[Ranking], plan: HostOrders) -> list[Ranking]:
     """The orders of the pool with the highest mean + beta x sd, one after the other as GP-BUCB does."""
     if not known:
         return pool[:PROPOSED]
     arms = known + pool
-    data = Observations(np.arange(len(known)), values, variances)
-    process = GaussianProcess.fit(distances(arms, matters), data)
+    process = GaussianProcess.fit(distances(arms, plan.matters), data)
     picked: list[int] = []
     for _ in range(min(PROPOSED, len(pool))):
         mean, sd = process.expecting(np.array(picked, np.int64))
-        score = (mean + beta * sd)[len(known) :]
+        score = (mean + plan.config.gp_beta * sd)[len(known) :]
         score[[k - len(known) for k in picked]] = -np.inf
         picked.append(len(known) + int(score.argmax()))
     return [arms[k] for k in picked]
@@ -181,14 +139,7 @@ def distances(orders: Sequence[Ranking], matters: np.ndarray) -> np.ndarray:
     pairs = np.array(list(itertools.combinations(np.flatnonzero(matters), 2)))
     ranks = np.stack([HOST_UNITS.ranks(order) for order in orders]).astype(np.int64)
     signs = np.sign(ranks[:, pairs[:, 0]] - ranks[:, pairs[:, 1]]) / 2
-    found: np.ndarray = np.abs(signs[:, None] - signs[None]).sum(axis=2)
-    return found
-
-
-def goal_value(values: np.ndarray, goal: str) -> np.ndarray:
-    """(orders,) of (attackers, orders): their mean or their worst."""
-    merit: np.ndarray = values.mean(axis=0) if goal == "mean" else values.min(axis=0)
-    return merit
+    return np.asarray(np.abs(signs[:, None] - signs[None]).sum(axis=2))
 
 
 def finer(
@@ -196,18 +147,15 @@ def finer(
 ) -> dict[str, Any]:
     """Does an order of hosts beat the best of types? Both are chosen on other seeds than those that compare them.
 
-    Args:
-        judged: indices of the orders of types, then of hosts. returns: (attackers, orders, episodes) of these.
+    `judged` are the orders of types, then of hosts, and (attackers, orders, episodes) what they returned.
     """
     types, goal = len(plan.types), plan.config.goal
-    choosing = training.returns(CHOOSING_EPISODES, CHOOSE_SEED, judged).mean(axis=2)
-    merit = goal_value(choosing, goal)
+    merit = goal_value(training.returns(CHOOSING_EPISODES, CHOOSE_SEED, judged).mean(axis=2), goal)
     pair = [types + int(merit[types:].argmax()), int(merit[:types].argmax())]
-    means, each = returns[:, pair].mean(axis=2), returns[:, pair]
+    each = returns[:, pair]
     if goal == "worst":  # the attacker that decides, of each
-        each = np.stack([returns[means[:, k].argmin(), order] for k, order in enumerate(pair)])[None]
+        each = np.stack([returns[returns[:, k].mean(axis=1).argmin(), k] for k in pair])[None]
     difference = (each[:, 0] - each[:, 1]).mean(axis=0)
-    half = 1.96 * float(difference.std(ddof=1)) / len(difference) ** 0.5
-    gain = float(difference.mean())
+    gain, half = float(difference.mean()), 1.96 * float(difference.std(ddof=1)) / len(difference) ** 0.5
     hosts, of_types = (HOST_UNITS.describe(training.orders[judged[k]], plan.matters) for k in pair)
     return {"finer_order": {"gain": gain, "low": gain - half, "high": gain + half, "hosts": hosts, "types": of_types}}

@@ -5,8 +5,6 @@ red never holds is never the one to repair, so that orders which differ only in 
 `matters`, (5,) bool, says which types red can hold; it splits the 120 orders into classes (3 types: 6 classes).
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import Literal
@@ -122,7 +120,7 @@ def representative(order: Sequence[int], matters: np.ndarray) -> Order:
 _REMOVES, _RESTORES = (np.flatnonzero(kind == ACTION_KIND) for kind in (REMOVE, RESTORE))
 _FIXES = np.flatnonzero(FIXED_HOST != NOT_A_FIX)
 _DECOYS = np.flatnonzero((ACTION_KIND >= FIRST_DECOY) & (ACTION_KIND < RESTORE))
-_N_BEHAVIOURS = 8
+_N_BEHAVIOURS, _STEPS = 8, 1_000_000
 
 
 def _various_actions(rng: np.random.Generator, own: np.ndarray) -> np.ndarray:
@@ -137,16 +135,14 @@ def _various_actions(rng: np.random.Generator, own: np.ndarray) -> np.ndarray:
     return np.concatenate([*always, *(np.where(rng.random(n) < 0.5, kind, SLEEP) for kind in sometimes), own])
 
 
-def hosts_red_can_hold(
-    red: str, rules: str = "current", horizon: int = 100, *, steps: int = 1_000_000, seed: int = 0
-) -> np.ndarray:
+def hosts_red_can_hold(red: str, rules: str = "current", horizon: int = 100, seed: int = 0) -> np.ndarray:
     """(13,) bool, hosts that red was seen to hold in play against various blues, its foothold included.
 
-    Found by looking, in about so many `steps`: a host that needs more luck or a cleverer blue would be missed. For
-    `mix` every attacker takes part. The same arguments give the same answer.
+    Found by looking: a host that needs more luck or a cleverer blue would be missed. The same arguments give the same
+    answer.
     """
     rng = np.random.default_rng(seed)
-    own = rng.choice(_RESTORES, min(max(10, steps // (_N_BEHAVIOURS * horizon)), 5000))
+    own = rng.choice(_RESTORES, min(max(10, _STEPS // (_N_BEHAVIOURS * horizon)), 5000))
     held = np.zeros(len(HOSTS), np.bool_)
     with NativeVectorEnv(_N_BEHAVIOURS * len(own), red, horizon, rules, copy=False, threads=1) as envs:
         envs.reset(seed=seed)
@@ -157,10 +153,11 @@ def hosts_red_can_hold(
     return held
 
 
-def types_red_can_hold(red: str, rules: str = "current", horizon: int = 100, **options: int) -> np.ndarray:
+def types_red_can_hold(red: str, rules: str = "current", horizon: int = 100, seed: int = 0) -> np.ndarray:
     """(5,) bool, types of which red was seen to hold a host, its foothold apart; see `hosts_red_can_hold`."""
-    held = hosts_red_can_hold(red, rules, horizon, **options)
-    held[FOOTHOLD] = False
-    matters = np.zeros(N_TYPES, np.bool_)
-    matters[HOST_TYPES[held]] = True
-    return matters
+    return types_of(hosts_red_can_hold(red, rules, horizon, seed))
+
+
+def types_of(hosts: np.ndarray) -> np.ndarray:
+    """(5,) bool, types of which there is a host in (13,) bool, red's foothold apart."""
+    return np.isin(np.arange(N_TYPES), HOST_TYPES[hosts & (np.arange(len(HOSTS)) != FOOTHOLD)])

@@ -3,8 +3,6 @@
 summary.json -> pictures/values, learning, precedences; each as .png for the screen and .svg for papers
 """
 
-from __future__ import annotations
-
 import json
 import textwrap
 from pathlib import Path
@@ -30,15 +28,10 @@ _STYLE: dict[Any, Any] = {
 
 
 def draw_search(folder: Path) -> list[Path]:
-    """Draw a finished search.
+    """Draw a finished search: the PNG files in `folder / "pictures"`; beside each is an SVG file of the same name.
 
     `learning` is left out if the summary has no curves, `precedences` if it has none (only one order was tried).
-
-    Returns:
-        The PNG files in `folder / "pictures"`; beside each is an SVG file of the same name.
-
-    Raises:
-        InputError: Matplotlib is not installed, the summary is missing or damaged, or the files cannot be written.
+    InputError: Matplotlib is not installed, the summary is missing or damaged, or the files cannot be written.
     """
     try:
         import matplotlib
@@ -48,11 +41,16 @@ def draw_search(folder: Path) -> list[Path]:
         from PIL import Image
     except ModuleNotFoundError as error:
         raise missing_package(error) from error
-    found, files = _read(folder / "summary.json"), []
+    summary, pictures, files = folder / "summary.json", folder / "pictures", []
     try:
-        (folder / "pictures").mkdir(exist_ok=True)
+        found = _parse(json.loads(summary.read_text()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        said = f"no finished search: {summary} is missing, damaged or of another version ({error!r})"
+        raise InputError(said) from error
+    try:
+        pictures.mkdir(exist_ok=True)
         for draw in (_values, _learning, _precedences):
-            path = folder / "pictures" / f"{draw.__name__[1:]}.png"
+            path = pictures / f"{draw.__name__[1:]}.png"
             with matplotlib.rc_context(_STYLE):
                 figure = Figure(dpi=DPI, layout="constrained")
                 draw(found, figure)
@@ -65,7 +63,7 @@ def draw_search(folder: Path) -> list[Path]:
                 FigureCanvasSVG(figure).print_svg(path.with_suffix(".svg"), metadata={"Date": None})
             files.append(path)
     except OSError as error:
-        raise InputError(f"pictures cannot be written to {folder / 'pictures'}: {error}") from error
+        raise InputError(f"pictures cannot be written to {pictures}: {error}") from error
     return files
 
 
@@ -82,36 +80,21 @@ class _Row(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """The part of summary.json that is drawn.
+    """The part of summary.json that is drawn."""
 
-    Attributes:
-        world: in words, with the goal if there are several attackers.
-        best: the winning set, the likeliest best first. free: value of the agent without an order, or None.
-        orders, precedences: the best or largest first.
-        episodes, curves: (rounds,), and for each order by name (rounds,) values over training; NaN is unknown.
-    """
-
-    world: str
+    world: str  #: in words, with the goal if there are several attackers
     margin: float
-    best: list[str]
-    free: float | None
-    orders: list[_Row]
-    precedences: list[_Row]
-    episodes: np.ndarray
-    curves: dict[str, np.ndarray]
-
-
-def _read(path: Path) -> _Found:
-    """Of summary.json; an InputError says why nothing can be drawn."""
-    try:
-        return _parse(json.loads(path.read_text()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"no finished search: {path} is missing, damaged or of another version ({error!r})") from error
+    best: list[str]  #: the winning set, the likeliest best first
+    free: float | None  #: value of the agent without an order
+    orders: list[_Row]  #: the best first
+    precedences: list[_Row]  #: the largest first
+    episodes: np.ndarray  #: (rounds,)
+    curves: dict[str, np.ndarray]  #: for each order by name (rounds,) values over training; NaN is unknown
 
 
 def _parse(summary: dict[str, Any]) -> _Found:
     settings, best, free, curves = summary["settings"], summary["best"], summary["free_agent"], summary["curves"]
-    orders = []
+    orders, precedences = [], []
     for c in summary["classes"]:
         share = c["compliance"]  # said only where it is no rule
         note = "" if share == 1 else " (no fixes)" if share is None else f" ({share:.0%} compliant)"
@@ -119,12 +102,11 @@ def _parse(summary: dict[str, Any]) -> _Found:
         orders.append(_Row(c["order"] + note, c["order"] in best, *numbers))
     if not orders:
         raise ValueError("no order was measured")
-    precedences = []
     for p in summary["precedences"]:
         effect, low, high = (float(p[key]) for key in ("effect", "low", "high"))
         precedences.append(_Row(f"{p['before']} before {p['after']}  {effect:+.1f}", low > 0, effect, low, high))
     reds, worst = settings["red"].replace(",", " and "), summary["goal"] == "worst"
-    goal = "against" if " and " not in reds else "worst of" if worst else "mean of"
+    goal = "against" if " and " not in reds else f"{summary['goal']} of"
     values = np.array(curves.get("values") or np.empty((0, 1, len(curves["orders"]))), float)
     values = values.min(axis=1) if worst else values.mean(axis=1)  # over the attackers
     return _Found(

@@ -3,8 +3,6 @@
 search folder (summary.json) or file of a policy -> OrderAgent -> `allowed`: what of its actions is carried out
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -20,12 +18,7 @@ from stockade.workflow.units import UNITS, Ranking, Units, as_ranking
 
 
 class OrderAgent(Agent):
-    """A policy that is told an order and whose forbidden fixes are not carried out.
-
-    Args:
-        policy, card, name: as of `Agent`. greedy: as there.
-        units, order: the order. judge: who says what is compromised.
-    """
+    """A policy that is told an order and whose forbidden fixes are not carried out; the judge says what is held."""
 
     def __init__(
         self, policy: Policy, card: dict[str, Any], name: str, greedy: bool, units: Units, order: Ranking, judge: Judge
@@ -35,12 +28,8 @@ class OrderAgent(Agent):
         self._places = units.places(order)
 
     def allowed(self, actions: np.ndarray, observations: np.ndarray, env: Any) -> np.ndarray:
-        """(n,) what is carried out of (n,) actions: a fix that the order forbids becomes Sleep.
-
-        Args:
-            actions: chosen. observations: (n, size), that they were chosen for.
-            env: an environment with `true_state()`; only asked if the truth judges.
-        """
+        """(n,) what is carried out of (n,) actions, chosen for (n, size) observations: a fix that the order forbids
+        becomes Sleep. `env`, an environment with `true_state()`, is only asked if the truth judges."""
         if self.judge == "observed":
             held = compromised(observations)
         else:
@@ -51,18 +40,12 @@ class OrderAgent(Agent):
 
 def find_search(name: str | Path, runs: Path) -> Path | None:
     """Folder of a search with a result of this version, by its name or path; None if there is none."""
-    for folder in (runs / str(name), Path(name)):
-        if (folder / "summary.json").is_file() and (folder / "config.json").is_file():
-            return folder
-    return None
+    folders = (runs / str(name), Path(name))
+    return next((f for f in folders if (f / "summary.json").is_file() and (f / "config.json").is_file()), None)
 
 
 def load_search(folder: Path, *, order: str | None = None, greedy: bool = True) -> Agent:
-    """The policy of a search for its best order, or for another that it judged.
-
-    Raises:
-        InputError: the search has no result, or no such order.
-    """
+    """The policy of a search for its best order, or for another that it judged; InputError if there is none."""
     try:
         summary = json.loads((folder / "summary.json").read_text())
         classes = {entry["order"]: entry for entry in summary["classes"]} if summary.get("format") == 2 else {}
@@ -78,16 +61,16 @@ def load_search(folder: Path, *, order: str | None = None, greedy: bool = True) 
         raise InputError(f"{folder} has not judged the order {wanted!r}.{did_you_mean(wanted, classes)} It has: "
                          f"{'; '.join(classes)}")  # fmt: skip
     entry = classes[wanted]
-    return load_order(folder / entry["policy"], as_ranking(entry["ranking"]), greedy=greedy, name=f"{folder.name}")
+    return load_order(folder / entry["policy"], as_ranking(entry["ranking"]), greedy=greedy, name=folder.name)
 
 
 def load_order(path: Path, order: Ranking, *, greedy: bool = True, name: str = "") -> Agent:
     """A policy of a search from its file, for an order."""
     checkpoint = load_checkpoint(path.with_suffix(""))
-    rest = checkpoint.rest
+    rest, name = checkpoint.rest, name or path.stem
     policy = Policy(Architecture.from_json(rest["architecture"]))
     policy.load_weights(checkpoint.arrays, prefix="policy.")
     rule = rest.get("constraint")
     if rule is None:  # trained for compliance, free to violate
-        return Agent(policy, rest["obs"], greedy, np.array(rest["context"], np.uint8), rest, name or path.stem)
-    return OrderAgent(policy, rest, name or path.stem, greedy, UNITS[rule["units"]], order, rule["judge"])
+        return Agent(policy, rest["obs"], greedy, np.array(rest["context"], np.uint8), rest, name)
+    return OrderAgent(policy, rest, name, greedy, UNITS[rule["units"]], order, rule["judge"])

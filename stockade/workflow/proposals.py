@@ -8,8 +8,6 @@ proposal depends on the configuration, on the results and on what is pending, an
 resumed tells the same results again and continues as it would have. docs/search.md has the rules and their reasons.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,30 +30,18 @@ _DIGITS = 9  #: differences of scores beyond are rounding, not preference
 
 @dataclass(frozen=True)
 class Candidate:
-    """A class of orders and what is thought of it.
+    """A class of orders and what is thought of it."""
 
-    Attributes:
-        order: its representative.
-        ucb, mean, sd: of its value, with what is pending or has failed as if seen at its mean; NaN as long as nothing
-            feasible is known.
-        feasibility: probability that a training complies.
-        top: of the one that is proposed: the candidates that GP-UCB likes best, best first, whatever the strategy.
-    """
-
-    order: Order
-    ucb: float
-    mean: float
+    order: Order  #: its representative
+    ucb: float  #: of its value, as `mean` and `sd`, with what is pending or has failed as if seen at its mean; NaN as
+    mean: float  #: long as nothing feasible is known
     sd: float
-    feasibility: float
-    top: tuple[Candidate, ...] = ()
+    feasibility: float  #: probability that a training complies
+    top: tuple["Candidate", ...] = ()  #: of the one that is proposed: what GP-UCB likes best, whatever the strategy
 
 
 class Strategy:
-    """Remembers results and chooses as `config.search` says.
-
-    Attributes:
-        matters: (5,) bool, types that count: those that red can hold, with --no-classes all.
-    """
+    """Remembers results and chooses as `config.search` says; `matters`, (5,) bool: types that red can hold."""
 
     def __init__(self, config: SearchConfig, matters: np.ndarray) -> None:
         self._config, self._strict = config, config.constraint == "strict"
@@ -69,10 +55,9 @@ class Strategy:
         self.matters = self.matters | np.asarray(matters, np.bool_)
         self._distance = distances("kendall" if self._config.kernel == "mallows" else "spearman", self.matters)
         self._class_of = classes_of(self.matters)
-        by_preference = sorted(range(len(ORDERS)), key=lambda number: preference(ORDERS[number]), reverse=True)
-        first = {int(self._class_of[number]): number for number in by_preference}  # the last one set stays
+        classes = [np.flatnonzero(self._class_of == c) for c in range(self._class_of.max() + 1)]
         #: (classes,) the number of the representative of each class
-        self._representatives = np.array([first[c] for c in range(len(first))])
+        self._representatives = np.array([min(c, key=lambda number: preference(ORDERS[number])) for c in classes])
         self._forget_models()
 
     def tell(self, result: WorkflowResult) -> None:
@@ -141,11 +126,8 @@ class Strategy:
 
     # ----------------------------------------------------------------------------------------------------- choosing
     def propose(self, pending: Sequence[Order] = ()) -> Candidate | None:
-        """The next one, while `pending` are being trained.
-
-        None: nothing sensible is left. That is so if every class is pending or has failed, or a single one has not and
-        is known. While something is pending the next result may change that: ask again then.
-        """
+        """The next one, while `pending` are being trained. None if nothing sensible is left: every class is pending or
+        has failed, or a single one has not and is known. The result of what is pending may change that."""
         under_way = np.array([index_of(order) for order in pending], np.int64)
         attempts = np.bincount([self._class(r.order) for r in self._results], minlength=self.n_classes)
         closed = {self._class(r.order) for r in self._results if not r.feasible}
@@ -166,10 +148,9 @@ class Strategy:
         return range(self.n_classes)
 
     def _choose(self, liked: list[int], attempts: np.ndarray, number: int) -> int | None:
-        """One of the classes that are neither pending nor closed, which come as GP-UCB likes them; never none.
+        """One of the classes that are neither pending nor closed, `liked` from best to worst by GP-UCB.
 
-        Args:
-            liked: classes. attempts: (classes,) trainings of each so far. number: of this proposal in the search.
+        attempts: (classes,) trainings of each so far. number: of this proposal in the search.
         """
         fewest = [c for c in sorted(liked) if attempts[c] == attempts[liked].min()]
         match self._config.search:

@@ -3,24 +3,20 @@
 Proposed (chosen, written down) -> Task (with weights or state) -> UpdateRow, Saved ... -> WorkflowResult
 """
 
-from __future__ import annotations
-
 import math
-from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self
 
 import numpy as np
 
+from stockade.learn.checkpoint import Checkpoint
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import Order
-
-if TYPE_CHECKING:
-    from stockade.learn.checkpoint import Checkpoint
 
 StopReason = Literal["compliant", "plateau", "max_episodes", "budget", "fixed"]
 Statistics = dict[str, dict[str, dict[str, float]]]
 """`by_type` or `by_host` -> name -> `fixes`, `complied`, `violated`, `held_steps`: means per episode."""
-ARRAYS = ("weights", "architecture", "returns", "state")
+_ARRAYS = ("weights", "architecture", "returns", "state")
 """Fields of a result that stand beside state.json."""
 
 
@@ -105,10 +101,10 @@ class WorkflowResult:
     returns: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))  #: (attackers, episodes)
     state: Checkpoint | None = None  #: to continue from; None if it cannot be continued
 
-    def without_arrays(self) -> WorkflowResult:
+    def without_arrays(self) -> Self:
         """What state.json has of it."""
-        return WorkflowResult(**{f.name: getattr(self, f.name) for f in fields(self) if f.name not in ARRAYS})
+        return replace(self, weights={}, architecture={}, returns=np.zeros((0, 0)), state=None)
 
     def to_json(self) -> dict[str, Any]:
         """The same as a dictionary."""
-        return {name: value for name, value in asdict(self.without_arrays()).items() if name not in ARRAYS}
+        return {name: value for name, value in vars(self).items() if name not in _ARRAYS}

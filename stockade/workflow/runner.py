@@ -2,13 +2,9 @@
 
 propose -> written down -> engine trains -> checkpoints, result and policy written down -> learn -> propose ...
 
-runs/NAME/  state.json  training_log.csv  gp_log.csv  policies/  trainings/
-
 Everything that decides what happens next is in state.json before it happens: a search that was killed continues as if
 nothing had happened, its trainings from their last checkpoints.
 """
-
-from __future__ import annotations
 
 import contextlib
 import math
@@ -16,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -34,24 +31,20 @@ _LISTEN_SECONDS = 0.2
 
 
 class Runner:
-    """Trains what is proposed and writes everything down.
+    """Trains what is proposed and writes everything down, in a folder that it reads first if it was interrupted.
 
-    Args:
-        config: of the search. folder: where it is written to, and read from if it was interrupted.
-        budget: episodes in all, for the progress bar. train: what trains an order.
-
-    Attributes:
-        proposals, results: by number, in the order in which they came; results without arrays.
-        resume: what the user continues, the folder of the search.
+    `budget` is in episodes, for the progress bar; `resume` what the user continues, the folder of the search.
     """
 
-    def __init__(self, config: SearchConfig, folder: SearchFolder, budget: int, train: Trainer) -> None:
+    def __init__(
+        self, config: SearchConfig, folder: SearchFolder, budget: int, train: Trainer, resume: Path | None = None
+    ) -> None:
         self.config, self.folder, self.budget, self._train = config, folder, budget, train
-        self.resume = folder.path
+        self._again = f"continue with: stockade search --resume {resume or folder.path}"
         self._units, self._strict = UNITS[config.units], config.constraint == "strict"
         state = folder.read_state()
-        self.proposals = {p.number: p for p in state.proposals}
-        self.results = {r.number: r for r in state.results}
+        self.proposals = {p.number: p for p in state.proposals}  #: by number, in the order in which they came
+        self.results = {r.number: r for r in state.results}  #: the same; without arrays
         self._begin = time.monotonic() - state.seconds
         self._unsaved: dict[int, WorkflowResult] = {}
         self._in_flight: list[int] = []
@@ -85,11 +78,11 @@ class Runner:
         `propose` gives None if nothing is to be done before the next result; `learn` is given each new result.
         """
         self._learn, waiting = learn, self.unfinished
-        found = [self.folder.load_training(p.number) for p in waiting]
-        self._states = {state.number: state for state in found if state is not None}
+        self._states = {p.number: saved for p in waiting if (saved := self.folder.load_training(p.number)) is not None}
         last = {**dict.fromkeys(self.results, math.inf), **{n: state.update for n, state in self._states.items()}}
         engine = make_engine(self.config, self._train)
-        self._log = TrainingLog(self.folder.path / "training_log.csv", last)
+        log = self.folder.path / "training_log.csv"
+        self._log = TrainingLog(log, lambda number, update: update <= last.get(number, 0))
         done = False
         try:
             if self.proposals:
@@ -109,7 +102,10 @@ class Runner:
                 while not done and (event := engine.next_event(0)) is not None:
                     if not isinstance(event, Failed):
                         self._take(event)
-                self._save_at_the_end()
+                try:
+                    self._save()
+                except OSError as error:
+                    raise WorkError(f"the end could not be written: {error}. Make room, then {self._again}") from error
             self._board.clear()
         finally:
             engine.close()
@@ -124,13 +120,13 @@ class Runner:
             kept = self.folder.load_training(training)
             text = "begins again" if kept is None else f"is kept after {kept.update} updates"
             parts.append(f"training {training} ({self._label(self.proposals[training])}) {text}")
-        print(f"{'; '.join(parts)}; continue with: stockade search --resume {self.resume}", file=sys.stderr)
+        print(f"{'; '.join(parts)}; {self._again}", file=sys.stderr)
 
     # ----------------------------------------------------------------------------------------------------- handing out
     def _noted(self, proposed: Proposed | None) -> Proposed | None:
         if proposed is not None:
             self.proposals[proposed.number] = proposed
-            self._save()
+            self._try_to_save()
         return proposed
 
     def _task(self, proposed: Proposed) -> Task:
@@ -167,11 +163,13 @@ class Runner:
                 self.folder.save_training(event)
         elif isinstance(event, Restarted):
             with self._tolerant("training_log.csv"):
-                self._log.forget(number, event.update)
+                old, after = self._log, event.update
+                self._log = TrainingLog(old.path, lambda n, update: n != number or update <= after)
+                old.close()
             again = f"continues after {event.update} updates" if event.update else "begins again"
             self.say(f"training {number} {again}: {event.reason}")
         elif isinstance(event, Failed):
-            event.error.add_note(f"What is finished is kept; continue with: stockade search --resume {self.resume}")
+            event.error.add_note(f"What is finished is kept; {self._again}")
             raise event.error
         else:
             self._finish(event)
@@ -185,7 +183,7 @@ class Runner:
         self._unsaved[result.number] = result
         self.results[result.number] = result.without_arrays()
         self._learn(self.results[result.number])
-        self._save()
+        self._try_to_save()
         gain = f", {result.gain:+.2f}" if math.isfinite(result.gain) else ""
         compliance = "" if self._strict else f", compliance {fixed(result.compliance, 3)}, {result.stopped}"
         self.say(f"training {result.number}: {self._label(proposed)} "
@@ -212,18 +210,11 @@ class Runner:
         except OSError as error:
             self.say(f"warning: {what} could not be written, the search goes on: {error}")
 
-    def _save(self) -> None:
+    def _try_to_save(self) -> None:
         with self._tolerant("the state of the search"):
-            self._save_all()
+            self._save()
 
-    def _save_at_the_end(self) -> None:
-        try:
-            self._save_all()
-        except OSError as error:
-            raise WorkError(f"the end of the search could not be written: {error}. Make room, then continue with: "
-                            f"stockade search --resume {self.resume}") from error  # fmt: skip
-
-    def _save_all(self) -> None:
+    def _save(self) -> None:
         for number, result in list(self._unsaved.items()):
             self.folder.save_policy(result, self.config)
             if result.state is not None:

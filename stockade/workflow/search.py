@@ -5,8 +5,6 @@ settings -> folder -> training (together.py or separate.py) -> Outcome -> answer
 runs/NAME/  config.json  checkpoints/ or state.json  policies/  summary.json  pictures/
 """
 
-from __future__ import annotations
-
 import html
 import math
 import os
@@ -29,17 +27,16 @@ from stockade.text import duration
 from stockade.workflow.board import Board
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.hosts import HostOrders, finer, propose
-from stockade.workflow.orders import ORDERS, Order, hosts_red_can_hold, representative, restricted
+from stockade.workflow.orders import ORDERS, hosts_red_can_hold, representative
 from stockade.workflow.store import SearchFolder
 from stockade.workflow.summary import Answer, Outcome, answer
 from stockade.workflow.together import JUDGE_SEED, AllOrders, TogetherTraining
-from stockade.workflow.units import FREE, TYPES, UNITS, Ranking
+from stockade.workflow.units import FREE, TYPES, Ranking
 
+#: File of the policy for all orders, in the folder of a search.
 POLICY = "policies/conditioned.json"
-"""File of the policy for all orders, in the folder of a search."""
-_OF_A_SESSION = ("plots", "json", "certify", "parallel", "engine", "address", "num_cpus_per_workflow")
-"""Settings that a resumed search takes from the command line: where and how, not what."""
-NEXT_WIDTH = 66
+#: Settings that a resumed search takes from the command line: where and how, not what.
+_OF_A_SESSION = ("plots", "json", "certify", "parallel", "engine", "address", "num_cpus_per_workflow", "runs", "resume")
 
 
 @dataclass(frozen=True)
@@ -57,29 +54,25 @@ class SearchResult:
 
     @property
     def exit_code(self) -> int:
-        """Of the command."""
         return 0 if self.stopped is None else 128 + self.stopped
 
     @property
     def verdict(self) -> str:
-        """In words."""
         return "" if self.answer is None else "\n".join(self.answer.lines)
 
     @property
     def best(self) -> list[str]:
         """The orders in the winning set."""
-        return [] if self.answer is None else list(self.answer.summary["best"])
+        return list(self.to_dict().get("best", ()))
 
     def to_dict(self) -> dict[str, Any]:
         """Content of summary.json."""
         return {} if self.answer is None else self.answer.summary
 
     def __repr__(self) -> str:
-        """The verdict and where it is."""
         return f"SearchResult({self.folder}):\n{self.verdict or 'interrupted; continue it with resume='}"
 
     def _repr_html_(self) -> str:
-        """The verdict and the table of all orders."""
         if self.answer is None:
             return html.escape(repr(self))
         lines = "".join(f"<p>{html.escape(line)}</p>" for line in self.answer.lines)
@@ -93,9 +86,18 @@ def search(config: SearchConfig) -> SearchResult:
         for remark in config.without_effect():
             print(f"warning: {remark}", file=sys.stderr, flush=True)
         with run_session(folder.path):
-            result = _separately(config, folder) if config.separate else _together(config, folder)
-        if result.answer is not None:
-            write(result.answer.summary)
+            if config.separate:
+                from stockade.workflow.separate import SeparateSession
+
+                session = SeparateSession(config, folder)
+                stopped = session.run()
+                found = session.outcome() if stopped is None else stopped
+            else:
+                found = _together(config, folder)
+            if not isinstance(found, Outcome):
+                return SearchResult(folder.path, None, found)
+            result = finish(config, folder, found)
+        write(result.to_dict())
     return result
 
 
@@ -104,12 +106,14 @@ def _open(config: SearchConfig) -> tuple[SearchConfig, SearchFolder]:
     if config.resume is None:
         if not config.separate and config.budget < 2 * config.n_envs:
             raise SettingError("total_episodes", config.budget, f"is less than two updates of {config.n_envs} episodes")
-        if (config.separate or config.certify) and config.engine == "ray":
-            _require_ray(config.address)  # before a folder is made
+        if (config.separate or config.certify) and config.engine == "ray":  # before a folder is made
+            from stockade.vector.ray.cluster import load_ray, require_listener
+
+            load_ray()
+            require_listener(config.address or os.environ.get("RAY_ADDRESS", ""))
         return config, SearchFolder.create(config)
     folder = SearchFolder.find(config.resume, config.runs)
-    own = folder.read_config()
-    asked = config.total_episodes
+    own, asked = folder.read_config(), config.total_episodes
     if asked is not None and asked < own.budget:
         raise SettingError("total_episodes", asked, f"is less than the {own.budget:,} of {folder.path}: a search can "
                            "only be extended")  # fmt: skip
@@ -117,190 +121,137 @@ def _open(config: SearchConfig) -> tuple[SearchConfig, SearchFolder]:
     if not own.separate:
         session["max_episodes"] = config.max_episodes  # of certifying trainings
     if asked is not None and asked > own.budget:
-        extended = replace(own, total_episodes=asked)
-        folder.write_config(extended)
-        own = extended
-    return replace(own, runs=config.runs, resume=config.resume, **session), folder
-
-
-def _require_ray(address: str | None) -> None:
-    from stockade.vector.ray.cluster import load_ray, require_listener
-
-    load_ray()
-    require_listener(address or os.environ.get("RAY_ADDRESS", ""))
+        own = replace(own, total_episodes=asked)
+        folder.write_config(own)
+    return replace(own, **session), folder
 
 
 # ------------------------------------------------------------------------------------------------- all orders together
-def _together(config: SearchConfig, folder: SearchFolder) -> SearchResult:
-    units, held = UNITS[config.units], _held(config)
-    types = _one_of_each_class(TYPES.matters(held)) if config.classes else list(ORDERS)
+def _together(config: SearchConfig, folder: SearchFolder) -> Outcome | int:
+    """What was measured, or the signal that interrupted it."""
+    held = np.logical_or.reduce([hosts_red_can_hold(red, config.rules, config.horizon) for red in config.reds])
+    held[FOOTHOLD] = False
+    matters = TYPES.matters(held)
+    types = list(dict.fromkeys(representative(order, matters) for order in ORDERS) if config.classes else ORDERS)
     plan = AllOrders(config, [*types, FREE]) if config.units == "types" else HostOrders(config, held, types)
     training = TogetherTraining(config, plan, CheckpointFolder(folder.path / "checkpoints", keep=2))
-    if training.training.episodes:
-        print(f"continuing {folder.path} after {training.training.episodes:,} episodes", flush=True)
-    labels = [TYPES.describe(order, TYPES.matters(held)) for order in [*types, FREE]]
-    labels += ["best order of hosts"] if isinstance(plan, HostOrders) else []
-    board = Board(labels, training.last_goal, training.training.episodes)
+    if training.episodes:
+        print(f"continuing {folder.path} after {training.episodes:,} episodes", flush=True)
+    labels = [TYPES.describe(order, matters) for order in [*types, FREE]]
+    labels += ["best order of hosts"] * isinstance(plan, HostOrders)
+    board = Board(labels, training.last_goal, training.episodes)
     try:
         with StopSignals() as stop:
             whole = training.run(lambda: stop.received is not None, lambda t: _show(board, t))
             board.clear()
-            if not whole:
-                assert stop.received is not None
-                return _interrupted(folder, training.training.episodes, stop.received)
-            outcome = _measure(config, training, plan, units.matters(held))
+            if not whole and stop.received is not None:
+                print(f"stopped by {signal.Signals(stop.received).name} after {training.episodes:,} episodes, "
+                      f"which are kept; continue with: stockade search --resume {folder.path}",
+                      file=sys.stderr)  # fmt: skip
+                return stop.received
+            outcome = _measure(training, training.units.matters(held))
             save_policy(folder.path, training, outcome.orders)
+            return outcome
     finally:
         training.close()
-    return finish(config, folder, outcome)
 
 
-def _measure(
-    config: SearchConfig, training: TogetherTraining, plan: AllOrders | HostOrders, matters: np.ndarray
-) -> Outcome:
+def _measure(training: TogetherTraining, matters: np.ndarray) -> Outcome:
     """The values of all orders of types, the free agent, and with --units hosts the best orders of hosts."""
-    references, inner = len(plan.orders), training.training
+    plan, judged, references = training.plan, training.config.judged_episodes, len(training.plan.orders)
     finalists, extra, tried = [], {}, ""
     if isinstance(plan, HostOrders):
         print("GP-UCB proposes orders of hosts; greedy episodes measure them ...", flush=True)
-        before = len(inner.orders)
-        finalists = propose(inner, plan)
-        tried = (f"Tried: all {references - 1} classes of orders of types; {len(inner.orders) - before:,} of the "
+        before = len(training.orders)
+        finalists = propose(training, plan)
+        tried = (f"Tried: all {references - 1} classes of orders of types; {len(training.orders) - before:,} of the "
                  f"{math.factorial(int(matters.sum())):,} orders of single hosts. The best {len(finalists)} of these "
                  "were judged.")  # fmt: skip
-    print(f"judging every order by {config.judged_episodes:,} greedy episodes ...", flush=True)
+    print(f"judging every order by {judged:,} greedy episodes ...", flush=True)
     chosen = [*range(references - 1), *finalists, references - 1]  # the free agent is the last
-    returns = inner.returns(config.judged_episodes, JUDGE_SEED, chosen)
+    returns = training.returns(judged, JUDGE_SEED, chosen)
     moved = training.training_sd()[:, :references]
     sd = np.concatenate([moved[:, :-1], np.repeat(moved.mean(axis=1, keepdims=True), len(finalists), axis=1)], axis=1)
-    episodes = np.zeros(len(inner.orders), np.int64)
-    episodes[: len(training.episodes_by_order)] = training.episodes_by_order
-    orders = tuple(inner.orders[k] for k in chosen[:-1])
-    curves = training.curves.to_json()
+    episodes = np.pad(training.episodes_by_order, (0, len(training.orders) - len(training.episodes_by_order)))
+    orders, curves = tuple(training.orders[k] for k in chosen[:-1]), training.curves.to_json()
     if isinstance(plan, HostOrders):  # its curves end with the leader of each round in place of the finalists
         types = [training.units.describe(order, matters) for order in orders[: references - 1]]
         curves["orders"] = [*types, "no order", "best order of hosts"]
-        extra = finer(inner, plan, chosen[:-1], returns)
+        extra = finer(training, plan, chosen[:-1], returns)
+    why = "values stopped improving after" if training.last_goal < training.budget else "the budget is used:"
+    ended = f"{why} {training.episodes:,} of {training.budget:,} episodes"
     return Outcome(
         training.units, matters, orders, returns[:, :-1], sd, episodes[chosen[:-1]], returns[:, -1], moved[:, -1],
-        curves, _why(training), training.seconds(), total=len(orders), tried=tried,
-        policies=(POLICY,) * len(orders), extra=extra,
+        curves, ended, training.seconds(), total=len(orders), tried=tried, policies=(POLICY,) * len(orders),
+        extra=extra,
     )  # fmt: skip
-
-
-def _held(config: SearchConfig) -> np.ndarray:
-    """(13,) bool, hosts that one of the attackers can hold, its foothold apart."""
-    held = np.zeros(len(UNITS["hosts"].names), np.bool_)
-    for red in config.reds:
-        held |= hosts_red_can_hold(red, config.rules, config.horizon)
-    held[FOOTHOLD] = False
-    return held
-
-
-def _one_of_each_class(matters: np.ndarray) -> list[Order]:
-    found: dict[Order, Order] = {}
-    for order in ORDERS:
-        found.setdefault(restricted(order, matters), representative(order, matters))
-    return list(found.values())
 
 
 def _show(board: Board, training: TogetherTraining) -> None:
     curves = training.curves
     values = curves.values[-1].mean(axis=0) if curves.values else None
     moved = np.stack(curves.values[-3:]).mean(axis=1).std(axis=0) if len(curves.values) > 1 else None
-    board.show(training.training.episodes, training.last_goal, values, moved, training.training.shares)
-
-
-def _why(training: TogetherTraining) -> str:
-    used = f"{training.training.episodes:,} of {training.budget:,} episodes"
-    return f"values stopped improving after {used}" if training.stopped_early else f"the budget is used: {used}"
-
-
-def _interrupted(folder: SearchFolder, episodes: int, number: int) -> SearchResult:
-    print(f"stopped by {signal.Signals(number).name} after {episodes:,} episodes, which are kept; continue with: "
-          f"stockade search --resume {folder.path}", file=sys.stderr)  # fmt: skip
-    return SearchResult(folder.path, None, number)
+    board.show(training.episodes, training.last_goal, values, moved, training.shares)
 
 
 def save_policy(folder: Path, training: TogetherTraining, orders: Sequence[Ranking]) -> None:
     """The policy for all orders as a checkpoint that can be played anywhere."""
-    policy, config = training.training.policy, training.config
+    policy, config = training.policy, training.config
     arrays = {f"policy.{name}": weights for name, weights in policy.save_weights().items()}
     rest = {
         "architecture": policy.architecture.to_json(), "obs": config.obs, "rules": config.rules, "red": config.red,
-        "reward_scale": config.ppo.reward_scale,
-        "constraint": {"units": config.units, "judge": config.judge},
+        "reward_scale": config.ppo.reward_scale, "constraint": {"units": config.units, "judge": config.judge},
         "orders": {training.units.describe(order): list(order) for order in orders},
     }  # fmt: skip
     save((folder / POLICY).with_suffix(""), Checkpoint(arrays, rest))
 
 
-# ----------------------------------------------------------------------------------------------------- one at a time
-def _separately(config: SearchConfig, folder: SearchFolder) -> SearchResult:
-    from stockade.workflow.separate import SeparateSession
-
-    session = SeparateSession(config, folder)
-    stopped = session.run()
-    if stopped is not None:
-        return SearchResult(folder.path, None, stopped)
-    return finish(config, folder, session.outcome())
-
-
 # -------------------------------------------------------------------------------------------------------- at the end
 def finish(config: SearchConfig, folder: SearchFolder, outcome: Outcome) -> SearchResult:
     """Judge, write summary.json, print the verdict and the table, draw the pictures; certify if that was asked for."""
-    found = answer(config, outcome)
-    _write_summary(folder, found)
-    print("\n" + "\n".join(found.lines) + "\n")
-    print(found.table)
-    print("= equal to the best, ? still open. Intervals of 95%.")
+    found, file = answer(config, outcome), folder.path / "summary.json"
+    write_durably(file, (as_json(found.summary) + "\n").encode())
+    print("", *found.lines, "", found.table, "= equal to the best, ? still open. Intervals of 95%.", sep="\n")
     print(f"\n{outcome.ended}, {duration(outcome.seconds)}.")
     if config.plots:
         print("drawing pictures ...", flush=True)
         from stockade.workflow.plots import draw_search
 
         try:
-            print(
-                f"pictures: {', '.join(path.name for path in draw_search(folder.path))} in {folder.path / 'pictures'}"
-            )
+            names = ", ".join(path.name for path in draw_search(folder.path))
+            print(f"pictures: {names} in {folder.path / 'pictures'}")
         except InputError as error:
             print(f"pictures: none; {error}")
-    stopped = _certify(config, folder, outcome, found) if config.certify and len(outcome.orders) > 1 else None
+    stopped = None
+    if config.certify and len(outcome.orders) > 1:
+        stopped = _certify(config, folder, outcome, found)
+        write_durably(file, (as_json(found.summary) + "\n").encode())
     print(f"everything else: {folder.path}\ntry next:")
-    for command, why in _next_commands(config, folder, found):
-        print(f"  {command:<{NEXT_WIDTH}} {why}")
+    name = folder.path.name if config.runs == Path("runs") else str(folder.path)
+    commands = {
+        f"evaluate {name}": "the delivered policy in the challenge's protocol",
+        f"search --resume {name} --total-episodes {2 * config.budget}": "train on: are the values still improving?",
+        f"search --resume {name} --certify 3": "the leader and a rival, each trained alone",
+        f"search --red-agent {'meander' if config.reds == ('bline',) else 'bline'}": "another attacker",
+    }
+    for command, why in commands.items():
+        if "--certify" not in command or not (config.certify or config.separate):
+            print(f"  {'stockade ' + command:<66} {why}")
     return SearchResult(folder.path, found, stopped)
-
-
-def _write_summary(folder: SearchFolder, found: Answer) -> None:
-    write_durably(folder.path / "summary.json", (as_json(found.summary) + "\n").encode())
 
 
 def _certify(config: SearchConfig, folder: SearchFolder, outcome: Outcome, found: Answer) -> int | None:
     """Train the leader and its best rival alone; into summary.json. The signal that interrupted it, if one did."""
     from stockade.workflow.certify import Certification
 
-    best = found.summary["best"]
-    ranked = [(entry["order"], entry["ranking"]) for entry in found.summary["classes"]]
-    leader = next(ranking for label, ranking in ranked if label == best[0])
-    outside = [ranking for label, ranking in ranked if label not in best]
-    rival = outside[0] if outside else next(ranking for label, ranking in ranked if label != best[0])
+    best, ranked = found.summary["best"], found.summary["classes"]
+    outside = [entry for entry in ranked if entry["order"] not in best]
+    leader = next(entry["ranking"] for entry in ranked if entry["order"] == best[0])
+    rival = next(entry["ranking"] for entry in outside or ranked if entry["order"] != best[0])
     certification = Certification(config, folder, leader, rival, outcome.matters, len(outcome.orders))
     stopped = certification.run()
     if stopped is None:
         result = certification.result("better" if outside else "equal", found.summary["margin"])
         print("\n".join(result.lines()))
         found.summary["certified"] = result.to_dict()
-        _write_summary(folder, found)
     return stopped
-
-
-def _next_commands(config: SearchConfig, folder: SearchFolder, found: Answer) -> list[tuple[str, str]]:
-    name = folder.path.name if config.runs == Path("runs") else str(folder.path)
-    longer = f"stockade search --resume {name} --total-episodes {2 * config.budget}"
-    commands = [(f"stockade evaluate {name}", "the delivered policy in the challenge's protocol"),
-                (longer, "train on: are the values still improving?")]  # fmt: skip
-    if not config.certify and not config.separate:
-        commands.append((f"stockade search --resume {name} --certify 3", "the leader and a rival, each trained alone"))
-    other = "meander" if config.reds == ("bline",) else "bline"
-    return [*commands, (f"stockade search --red-agent {other}", "another attacker")]

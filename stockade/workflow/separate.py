@@ -7,8 +7,6 @@ that are good or may become so; the agent without an order is trained as long as
 With reward it is trained anew, and only orders that were complied with have a value.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +15,7 @@ import numpy as np
 from stockade.errors import InputError
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.engine import Trainer
-from stockade.workflow.orders import ALL_MATTER, ORDERS, Order, distances, index_of, restricted, types_red_can_hold
+from stockade.workflow.orders import ORDERS, Order, distances, index_of, restricted, types_red_can_hold
 from stockade.workflow.proposals import Strategy
 from stockade.workflow.records import Proposed, WorkflowResult
 from stockade.workflow.runner import Runner
@@ -28,16 +26,7 @@ from stockade.workflow.units import FREE, TYPES
 
 
 class SeparateSession:
-    """A search with separate trainings, from where it stands to its end, or to a signal.
-
-    Args:
-        config, folder: of the search, new or to be continued; a larger budget than before extends it.
-        train: what trains an order.
-
-    Attributes:
-        runner: the trainings so far. results: theirs, by number, as they came, without arrays. strategy: what chooses.
-        ended: why the search is over, once it is.
-    """
+    """A search with separate trainings, new or continued, to its end or to a signal; a larger budget extends it."""
 
     def __init__(self, config: SearchConfig, folder: SearchFolder, train: Trainer = train_workflow) -> None:
         if allowance(config, used=0, reserved=0, first=True) == 0:
@@ -46,13 +35,11 @@ class SeparateSession:
                              "fewer --update-steps or --n-envs")  # fmt: skip
         self.config, self.folder = config, folder
         self._strict = config.constraint == "strict"
-        matters = ~ALL_MATTER
-        for red in config.reds:
-            matters = matters | types_red_can_hold(red, config.rules, config.horizon)
-        self.strategy = Strategy(config, matters)
+        held = [types_red_can_hold(red, config.rules, config.horizon) for red in config.reds]
+        self.strategy = Strategy(config, np.any(held, axis=0))
         self.runner = Runner(config, folder, config.budget, train)
         self.results = self.runner.results
-        self.ended: str | None = None
+        self.ended: str | None = None  #: why the search is over, once it is
         for result in self.results.values():
             self._learn(result)
         self._set_rows()
@@ -142,6 +129,10 @@ class SeparateSession:
             episodes = min(found.shape[1] for _, found in trained)
             returns = np.stack([found[:, :episodes] for _, found in trained], axis=1)
         n = len(rows)
+        trainings = [
+            {**r.to_json(), "order": TYPES.describe(r.order), "held": dict(zip(TYPES.names, r.held, strict=True))}
+            for r in self.results.values()
+        ]
         return Outcome(
             TYPES, self.strategy.matters, tuple(r.order for r in rows), returns[:, :n], sd[:, :n],
             episodes=np.array([sum(other.episodes for other in self._same_class(r)) for r in rows]),
@@ -150,7 +141,7 @@ class SeparateSession:
             policies=tuple(f"policies/{self.folder.policy_path(r.number, r.order).name}.json" for r in rows),
             ended=f"{self.runner.used:,} episodes; {self.ended}", seconds=self.runner.seconds(),
             compliance=None if self._strict else np.nan_to_num(np.array([r.compliance for r in rows])),
-            total=self.strategy.n_classes, extra={"trainings": [_described(r) for r in self.results.values()]},
+            total=self.strategy.n_classes, extra={"trainings": trainings},
         )  # fmt: skip
 
     def _same_class(self, result: WorkflowResult) -> list[WorkflowResult]:
@@ -186,24 +177,14 @@ class SeparateSession:
         return {"episodes": episodes, "values": curve}
 
 
-def _described(result: WorkflowResult) -> dict[str, Any]:
-    """A training for summary.json."""
-    named = {"order": TYPES.describe(result.order), "held": dict(zip(TYPES.names, result.held, strict=True))}
-    return {**result.to_json(), **named}
-
-
 def seed_of(seed: int, number: int) -> int:
     """Of a training, from the seed of the search."""
     return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
 
 
 def allowance(config: SearchConfig, used: int, reserved: int, first: bool) -> int:
-    """Episodes that a new training may use: whole updates that surely fit the budget; 0 if that is too little for one.
-
-    Args:
-        config: of the search. used: by trainings that are over. reserved: for those in flight.
-        first: nothing was trained yet, so that even a short training is better than none.
-    """
+    """Episodes that a new training may use: whole updates that surely fit what is neither `used` nor `reserved` for
+    those in flight; 0 if that is too little, unless it is the `first`: a short training is better than none."""
     episodes = whole_updates(config, min(config.task_episodes, config.budget - used - reserved))
     most = whole_updates(config, config.task_episodes)
     shorter = config.constraint == "reward" and not config.protocol.fixed_episodes

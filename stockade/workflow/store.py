@@ -3,16 +3,11 @@
 runs/NAME/  config.json  state.json  training_log.csv  gp_log.csv
             policies/NNN-ORDER.json and its arrays  trainings/NNN.json and its arrays
 
-A proposal is written down with everything that its training depends on, so that a training which a crash cut short can
-be repeated exactly, and `trainings` has the last checkpoint of each training that is in flight or may be continued. A
-result is in state.json only after its policy is safe.
-
-training_log.csv has one row per update and grows by a line at a time. When trainings continue from a checkpoint (after
-a kill, or because a worker died), the rows after it are taken out first, so that each update of each training is there
-once. gp_log.csv has one row per proposal and is written anew, in one instant, whenever it changes.
+A proposal is written down with all that its training depends on, so that one which a crash cut short can be repeated
+exactly; `trainings` has the last checkpoint of each training that is in flight or may be continued. A result is in
+state.json only after its policy is safe. When trainings continue from a checkpoint (after a kill, or because a worker
+died), later rows are first taken out of training_log.csv, so that each update of each training is there once.
 """
-
-from __future__ import annotations
 
 import contextlib
 import csv
@@ -22,9 +17,9 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -35,7 +30,7 @@ from stockade.learn.checkpoint import Checkpoint, CheckpointError, load, remove,
 from stockade.learn.files import new_run_folder
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import ORDERS, Order, index_of, name_of, one_hot
-from stockade.workflow.records import ARRAYS, Proposed, Saved, UpdateRow, WorkflowResult
+from stockade.workflow.records import Proposed, Saved, UpdateRow, WorkflowResult
 from stockade.workflow.units import TYPES, UNITS, Units
 
 FORMAT, VERSION = "stockade search", 3
@@ -61,20 +56,18 @@ class State:
 
 
 class SearchFolder:
-    """The folder of a search."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
-    def create(cls, config: SearchConfig) -> SearchFolder:
+    def create(cls, config: SearchConfig) -> Self:
         """A new one, with the settings in it."""
         folder = cls(new_run_folder(config.runs, config.name, f"search-{'-'.join(config.reds)}-seed{config.seed}"))
         folder.write_config(config)
         return folder
 
     @classmethod
-    def find(cls, name: str, runs: Path) -> SearchFolder:
+    def find(cls, name: str, runs: Path) -> Self:
         """Of a search's name or path."""
         for folder in (runs / name, Path(name)):
             if (folder / "config.json").exists():
@@ -86,7 +79,7 @@ class SearchFolder:
 
     @contextlib.contextmanager
     def _read(self, name: str) -> Iterator[dict[str, Any]]:
-        """Content of a file; if it does not fit, an error that names it."""
+        """Content of a file; an error inside names it."""
         try:
             yield json.loads((self.path / name).read_text())
         except InputError:
@@ -121,8 +114,8 @@ class SearchFolder:
             found = content["format"], content["version"]
             if found != (FORMAT, VERSION):
                 raise ValueError(f"it is of another kind or version: {found} instead of {(FORMAT, VERSION)}")
-            proposals = tuple(Proposed(**_typed(Proposed, p)) for p in content["proposals"])
-            results = tuple(WorkflowResult(**_typed(WorkflowResult, r)) for r in content["results"])
+            proposals = tuple(Proposed(**{**_typed(p), "inherit": p["inherit"]}) for p in content["proposals"])
+            results = tuple(WorkflowResult(**_typed(r)) for r in content["results"])
             if not {r.number for r in results} <= {p.number for p in proposals}:
                 raise ValueError("it has results that nobody proposed")
             return State(proposals, results, float(content["seconds"]))
@@ -190,38 +183,29 @@ class SearchFolder:
                 remove(file.with_suffix(""))
 
 
-def _typed(kind: type, content: dict[str, Any]) -> dict[str, Any]:
-    """Fields of a dataclass back from JSON, which has null for NaN and lists for tuples."""
-    declared = {f.name: str(f.type) for f in fields(kind) if f.name not in ARRAYS}
-    if set(declared) != set(content):
-        raise ValueError(f"expected {sorted(declared)}, found {sorted(content)}")
-    return {name: _value(declared[name], value) for name, value in content.items()}
+def _typed(content: dict[str, Any]) -> dict[str, Any]:
+    """Fields back from JSON, which has null for NaN and lists for tuples."""
 
+    def typed(value: Any) -> Any:
+        return tuple(map(typed, value)) if isinstance(value, list) else math.nan if value is None else value
 
-def _value(declared: str, value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(_value("float" if "float" in declared else "", element) for element in value)
-    return math.nan if value is None and declared == "float" else value
+    return {name: typed(value) for name, value in content.items()}
 
 
 # -------------------------------------------------------------------------------------------------------------- tables
 class TrainingLog:
-    """training_log.csv of a search. `last`: by training, the last update that counts; infinity for all."""
+    """training_log.csv of a search, a line per update; of earlier rows those stay that `keep(number, update)` wants."""
 
-    def __init__(self, path: Path, last: Mapping[int, float]) -> None:
-        self._path = path
-        self._rewrite(lambda number, update: update <= last.get(number, 0))
-
-    def _rewrite(self, keep: Callable[[int, int], bool]) -> None:
-        """Leave out some rows; total_episodes are counted anew."""
+    def __init__(self, path: Path, keep: Callable[[int, int], bool]) -> None:
+        self.path = path
         self._episodes: dict[int, int] = {}
         kept: list[Iterable[object]] = [TRAINING_COLUMNS]
-        for row in _whole_rows(self._path):
+        for row in _whole_rows(path):
             if keep(int(row["number"]), int(row["update"])):
                 self._episodes[int(row["number"])] = int(row["episodes"])
                 kept.append({**row, "total_episodes": self.total_episodes}.values())
-        write_durably(self._path, _lines(kept).encode())
-        self._file = self._path.open("a", newline="")
+        write_durably(path, _lines(kept).encode())
+        self._file = path.open("a", newline="")
 
     @property
     def total_episodes(self) -> int:
@@ -237,11 +221,6 @@ class TrainingLog:
         }  # fmt: skip
         self._file.write(_lines([[values[name] for name in TRAINING_COLUMNS]]))
         self._file.flush()
-
-    def forget(self, number: int, after: int) -> None:
-        """A training continues after an earlier update: later rows never were."""
-        self._file.close()
-        self._rewrite(lambda other, update: other != number or update <= after)
 
     def sync(self) -> None:
         """What is written survives a power cut."""

@@ -8,12 +8,10 @@ is held, every fix is allowed. After a forbidden fix the agent sees what it woul
 history included; nothing tells it of the refusal.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import gymnasium
 import numpy as np
@@ -32,17 +30,12 @@ _entry_point = cached("cage2/actions.py", "cage2/scenario.py", "workflow/orders.
 
 @dataclass(frozen=True)
 class Played:
-    """Episodes that ended, one row each.
+    """Episodes that ended, one row each."""
 
-    Attributes:
-        order: int64, index of its order. value: float64, return. fixes, refused: int64, fixes that were tried, and of
-            these the forbidden ones.
-    """
-
-    order: np.ndarray
-    value: np.ndarray
-    fixes: np.ndarray
-    refused: np.ndarray
+    order: np.ndarray  #: int64, index of its order
+    value: np.ndarray  #: float64, return
+    fixes: np.ndarray  #: int64, that were tried
+    refused: np.ndarray  #: int64, of these the forbidden ones
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
@@ -79,25 +72,21 @@ def compromised(observations: np.ndarray) -> np.ndarray:
 def allowed_actions(held: np.ndarray, actions: np.ndarray, places: np.ndarray) -> np.ndarray:
     """(n,) the actions that an order lets through: forbidden fixes are Sleep.
 
-    Args:
-        held: (n, 13), above 0 for hosts that are held. actions: (n,) int64. places: (13,) int8 of the order.
+    held: (n, 13), above 0 for hosts that are held. actions: (n,) int64. places: (13,) int8 of the order.
     """
-    n = len(actions)
-    out, counts = np.empty(n, np.int64), np.zeros((2, n), np.int64)
-    never, first = np.zeros(n, np.bool_), np.zeros(n, np.int64)
-    _refuse(held, actions, never, first, places[None], out, counts[0], counts[1])
+    out, order, fixes, refused = np.zeros((4, len(actions)), np.int64)
+    _refuse(held, actions, np.zeros(len(actions), np.bool_), order, places[None], out, fixes, refused)
     return out
 
 
-class OrderedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
+class OrderedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[Rows]):
     """A vector environment with more in its observations: what the agent is told of an order, `told` inputs.
 
-    A subclass says how an episode begins (`_begin`), which arrays are of running ones and belong in a checkpoint
-    (`_running`), and how episodes that ended are taken out (`take`).
+    Episodes that ended are `rows` of the label of their environment, (n,), and of what a subclass sums up (`_sums`).
     """
 
-    def __init__(self, envs: Any, told: int) -> None:
-        self.envs = envs
+    def __init__(self, envs: Any, told: int, rows: Callable[..., Rows], labels: np.ndarray) -> None:
+        self.envs, self._rows, self._labels = envs, rows, labels
         self.num_envs, self.metadata = envs.num_envs, envs.metadata
         self.single_action_space, self.action_space = envs.single_action_space, envs.action_space
         (self._size,) = envs.single_observation_space.shape
@@ -108,14 +97,35 @@ class OrderedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._begin()
 
     @abstractmethod
-    def _begin(self) -> None: ...
+    def _new_sums(self) -> dict[str, np.ndarray]:
+        """(n,) each, 0: the columns of `rows` after the first, as a checkpoint calls them."""
 
-    @abstractmethod
-    def _running(self) -> dict[str, np.ndarray]: ...
+    def _begin(self) -> None:
+        self._dead = np.zeros(self.num_envs, np.bool_)
+        self._sums = self._new_sums()
+        self._ended: list[Rows] = []
 
-    @abstractmethod
-    def take(self) -> Any:
+    def _running(self) -> dict[str, np.ndarray]:
+        """Arrays of running episodes, which belong in a checkpoint."""
+        return {"was_over": self._dead, **self._sums}
+
+    def _after_step(self, obs: np.ndarray, over: np.ndarray) -> None:
+        if over.any():
+            self._file(np.flatnonzero(over))
+        self._dead = over
+        self._seen[:, : self._size] = obs
+
+    def _file(self, over: np.ndarray) -> None:
+        """Episodes have ended: keep their sums, and begin anew for these environments."""
+        self._ended.append(self._rows(self._labels[over], *(column[over] for column in self._sums.values())))
+        for column in self._sums.values():
+            column[over] = 0
+
+    def take(self) -> Rows:
         """Episodes that ended since the last time."""
+        self._file(np.zeros(0, np.int64))
+        taken, self._ended = joined(self._ended), []
+        return taken
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
         """Begin episodes in all environments."""
@@ -137,74 +147,51 @@ class OrderedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     def restore_worlds(self, arrays: dict[str, np.ndarray]) -> None:
         """Put it back."""
         restore_worlds(self.envs, arrays)
-        self.take()
+        self._begin()
         for name, array in self._running().items():
             array[...] = arrays[name]
 
 
-class StrictVectorEnv(OrderedVectorEnv):
-    """A native vector environment in which each environment keeps to an order.
+class StrictVectorEnv(OrderedVectorEnv[Played]):
+    """A native vector environment (autoreset next_step or disabled, uint8) in which each environment keeps to an order.
 
-    Args:
-        envs: environments of CAGE 2 with next_step autoreset (or disabled) and uint8 observations.
-        places: (orders, 13) int8, see `Units.places`. contexts: (orders, c) uint8, added to the observations.
-        judge: who says what red holds.
-
-    Attributes:
-        order: (n,) int64, order of each environment's episode. next_order: of the episode after it; may be written to.
+    places: (orders, 13) int8, see `Units.places`; contexts: (orders, c) uint8, added to the observations. `order`, (n,)
+    int64, is that of each environment's episode, `next_order` that of the episode after it: it may be written to.
     """
 
     def __init__(self, envs: Any, places: np.ndarray, contexts: np.ndarray, judge: Judge) -> None:
         self.judge = judge
         self.set_orders(places, contexts)
-        self._allowed = np.zeros(envs.num_envs, np.int64)
-        self.order, self.next_order = np.zeros(envs.num_envs, np.int64), np.zeros(envs.num_envs, np.int64)
-        super().__init__(envs, contexts.shape[1])
+        self.order, self.next_order, self._allowed = np.zeros((3, envs.num_envs), np.int64)
+        super().__init__(envs, contexts.shape[1], Played, self.order)
 
     def set_orders(self, places: np.ndarray, contexts: np.ndarray) -> None:
         """Exchange the tables of orders; running episodes keep their index."""
         self.places, self.contexts = np.ascontiguousarray(places, np.int8), np.asarray(contexts, np.uint8)
 
+    def _new_sums(self) -> dict[str, np.ndarray]:
+        fixes, refused = np.zeros((2, self.num_envs), np.int64)
+        return {"episode_return": np.zeros(self.num_envs), "fixes": fixes, "refused": refused}
+
     def _begin(self) -> None:
-        n = self.num_envs
-        self._dead = np.zeros(n, np.bool_)
-        self._returns, self._fixes, self._refused = np.zeros(n), np.zeros(n, np.int64), np.zeros(n, np.int64)
-        self._ended: list[Played] = []
+        super()._begin()
         self._take_orders(slice(None))
+
+    def _running(self) -> dict[str, np.ndarray]:
+        return {**super()._running(), "order": self.order, "next_order": self.next_order, "seen": self._seen}
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Step all; the observation is overwritten by the next step."""
         held = self.envs.true_state().red_access if self.judge == "truth" else compromised(self._seen)
-        _refuse(held, actions, self._dead, self.order, self.places, self._allowed, self._fixes, self._refused)
+        returns, fixes, refused = self._sums.values()
+        _refuse(held, actions, self._dead, self.order, self.places, self._allowed, fixes, refused)
         obs, rewards, terminated, truncated, info = self.envs.step(self._allowed)
         if self._dead.any():  # these have just begun a new episode
             self._take_orders(self._dead)
-        over = terminated | truncated
-        self._returns += rewards
-        if over.any():
-            self._close(np.flatnonzero(over))
-        self._dead = over
-        self._seen[:, : self._size] = obs
+        returns += rewards
+        self._after_step(obs, terminated | truncated)
         return self._seen, rewards, terminated, truncated, info
 
     def _take_orders(self, which: Any) -> None:
         self.order[which] = self.next_order[which]
         self._seen[which, self._size :] = self.contexts[self.order[which]]
-
-    def _close(self, over: np.ndarray) -> None:
-        columns = (self._returns, self._fixes, self._refused)
-        self._ended.append(Played(self.order[over], *(column[over] for column in columns)))
-        for column in columns:
-            column[over] = 0
-
-    def take(self) -> Played:
-        """Episodes that ended since the last time."""
-        self._close(np.zeros(0, np.int64))
-        taken, self._ended = joined(self._ended), []
-        return taken
-
-    def _running(self) -> dict[str, np.ndarray]:
-        return {
-            "order": self.order, "next_order": self.next_order, "seen": self._seen, "was_over": self._dead,
-            "episode_return": self._returns, "fixes": self._fixes, "refused": self._refused,
-        }  # fmt: skip

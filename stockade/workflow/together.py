@@ -7,56 +7,40 @@ The shares of the environments move towards orders whose values still improve, a
 decides what happens next is in the checkpoint: a search that was killed continues bit for bit.
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
 
 from stockade.learn.checkpoint import Checkpoint, CheckpointError, CheckpointFolder
 from stockade.workflow.conditioned import ConditionedTraining
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.units import UNITS, Ranking, Units
+from stockade.workflow.units import UNITS, Ranking, as_ranking
 
-if TYPE_CHECKING:
-    from stockade.workflow.hosts import HostOrders
-
-ROUNDS = 20
-"""Rounds of a whole budget."""
-PLATEAU_ROUNDS = 4
-"""Rounds without a gain after which values count as no longer improving."""
-FINISH = 0.2
-"""Once values no longer improve, so much of what was used goes into running the schedules to their end."""
-VALIDATION_SEED, JUDGE_SEED = 1_700_000_000, 1_800_000_000
-"""First seeds of validation and of the final judgement; no training has them."""
-_EVEN = 0.5
-"""Part of the environments that is always spread evenly over all orders."""
+ROUNDS = 20  #: of a whole budget
+PLATEAU_ROUNDS = 4  #: without a gain, after which values count as no longer improving
+FINISH = 0.2  #: Once values no longer improve, so much of what was used goes into running the schedules to their end.
+VALIDATION_SEED, JUDGE_SEED = 1_700_000_000, 1_800_000_000  #: first seeds of both; no training has them
+_EVEN = 0.5  #: part of the environments that is always spread evenly over all orders
 
 
 @dataclass
 class Curves:
-    """What the rounds measured.
+    """What the rounds measured."""
 
-    Attributes:
-        episodes: trained before each round. values: (attackers, orders) of each round. shares: (orders,) in it.
-    """
-
-    episodes: list[int] = field(default_factory=list)
-    values: list[np.ndarray] = field(default_factory=list)
-    shares: list[np.ndarray] = field(default_factory=list)
+    episodes: list[int] = field(default_factory=list)  #: trained before each round
+    values: list[np.ndarray] = field(default_factory=list)  #: (attackers, orders) of each round
+    shares: list[np.ndarray] = field(default_factory=list)  #: (orders,) in it
 
     def to_json(self) -> dict[str, Any]:
-        """For a checkpoint and summary.json."""
         return {"episodes": self.episodes, "values": [v.tolist() for v in self.values],
                 "shares": [s.tolist() for s in self.shares]}  # fmt: skip
 
     @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Curves:
-        """Back from a checkpoint."""
+    def from_json(cls, content: dict[str, Any]) -> Self:
         values, shares = ([np.array(x) for x in content[name]] for name in ("values", "shares"))
         return cls(list(content["episodes"]), values, shares)
 
@@ -66,7 +50,8 @@ class AllOrders:
     """The plan of a training: all orders from the beginning to the end, FREE (no order) among them."""
 
     config: SearchConfig
-    orders: Sequence[Ranking]
+    orders: list[Ranking]
+    best: list[Ranking] = field(default_factory=list)  #: what a plan must know to continue: nothing here
 
     def round(self, training: ConditionedTraining, curves: Curves) -> np.ndarray:
         """Measure, set the shares of what is trained next, and give (attackers, ...) values for the curves."""
@@ -75,78 +60,44 @@ class AllOrders:
         training.shares = next_shares([*curves.values, values], self.config.goal)
         return values
 
-    def state(self) -> dict[str, Any]:
-        """What it must know to continue, for JSON: nothing, the shares are the training's."""
-        return {}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Back from `state`."""
+class TogetherTraining(ConditionedTraining):
+    """The training of many orders, in rounds, by a plan; its state goes to `checkpoints`, or nowhere."""
 
-
-class TogetherTraining:
-    """The training of many orders, in rounds.
-
-    Args:
-        config: of the search.
-        plan: which orders, and how much of each.
-        checkpoints: where its state goes, or None for nowhere.
-    Attributes:
-        training: the environments and the learner. curves: what the rounds measured.
-        episodes_by_order: (orders,) int64, that each order was trained for.
-        last_goal: episodes at which the training ends: the budget, or less once values no longer improve.
-    """
-
-    def __init__(
-        self, config: SearchConfig, plan: AllOrders | HostOrders, checkpoints: CheckpointFolder | None
-    ) -> None:
-        self.config, self.plan, self.budget, self._checkpoints = config, plan, config.budget, checkpoints
-        self.units: Units = UNITS[config.units]
-        self.training = ConditionedTraining(config, self.units, plan.orders, config.seed)
+    def __init__(self, config: SearchConfig, plan: AllOrders, checkpoints: CheckpointFolder | None) -> None:
+        super().__init__(config, UNITS[config.units], plan.orders, config.seed)
+        self.plan, self.budget, self._checkpoints, self._saved = plan, config.budget, checkpoints, -1
         self.curves = Curves()
-        self.last_goal = self.budget
+        self.last_goal = self.budget  #: episodes at which it ends; less than the budget once values stop improving
         self.episodes_by_order = np.zeros(len(plan.orders), np.int64)
-        self._saved = -1
         self._begin, self._before = time.monotonic(), 0.0
         self._restore()
 
-    # --------------------------------------------------------------------------------------------------------- rounds
-    def run(self, should_stop: Callable[[], bool], show: Callable[[TogetherTraining], None]) -> bool:
+    def run(self, should_stop: Callable[[], bool], show: Callable[[Self], None]) -> bool:
         """Train to the end; False if `should_stop` said so before. `show` is called after every iteration."""
-        while self.training.episodes + self._largest() <= self.last_goal:
+        largest = self.config.n_envs * -(-self.config.ppo.update_steps // (self.config.horizon + 1))
+        while (before := self.episodes) + largest <= self.last_goal:  # the budget is never exceeded
             if should_stop():
                 self.save()
                 return False
-            before = self.training.episodes
-            played = self.training.advance(self.last_goal)
-            counts = np.bincount(played.order, minlength=len(self.training.orders))
+            played = self.advance(self.last_goal)
+            counts = np.bincount(played.order, minlength=len(self.orders))
             counts[: len(self.episodes_by_order)] += self.episodes_by_order
             self.episodes_by_order = counts
             every = max(1, self.budget // ROUNDS)
-            if self.training.episodes // every > before // every:
+            if self.episodes // every > before // every:
                 self._round()
                 self.save()
             show(self)
         self.save()
         return True
 
-    def _largest(self) -> int:
-        """Episodes of one iteration: the budget is never exceeded."""
-        steps = self.config.ppo.update_steps
-        return self.config.n_envs * max(1, -(-steps // (self.config.horizon + 1)))
-
     def _round(self) -> None:
-        shares = self.training.shares.copy()
-        values = self.plan.round(self.training, self.curves)
-        self.curves.episodes.append(self.training.episodes)
-        self.curves.values.append(values)
-        self.curves.shares.append(shares)
+        self.curves.shares.append(self.shares.copy())
+        self.curves.values.append(self.plan.round(self, self.curves))
+        self.curves.episodes.append(self.episodes)
         if self.last_goal == self.budget and no_longer_improving(self.curves.values):
-            self.last_goal = min(self.budget, int(self.training.episodes * (1 + FINISH)))
-
-    @property
-    def stopped_early(self) -> bool:
-        """Whether the values stopped improving before the budget was used."""
-        return self.last_goal < self.budget
+            self.last_goal = min(self.budget, int(self.episodes * (1 + FINISH)))
 
     def training_sd(self) -> np.ndarray:
         """(attackers, orders) how much a value still moved from round to round at the end: the training noise left.
@@ -160,21 +111,16 @@ class TogetherTraining:
         """That the training has taken, earlier sessions included."""
         return self._before + time.monotonic() - self._begin
 
-    def close(self) -> None:
-        """End threads and environments."""
-        self.training.close()
-
-    # ---------------------------------------------------------------------------------------------------------- on disk
     def save(self) -> None:
         """Write a checkpoint; if that fails, warn and go on: the next one tries again."""
-        if self._checkpoints is None or self._saved == self.training.learner.iteration:
+        if self._checkpoints is None or self._saved == self.learner.iteration:
             return
-        arrays, rest = self.training.state()
+        arrays, rest = self.state()
         rest |= {"curves": self.curves.to_json(), "goal": self.last_goal, "budget": self.budget,
-                 "seconds": self.seconds(), "plan": self.plan.state()}  # fmt: skip
+                 "seconds": self.seconds(), "plan": {"best": [list(order) for order in self.plan.best]}}  # fmt: skip
         checkpoint = Checkpoint({**arrays, "counts": self.episodes_by_order.copy()}, rest)
-        if self._checkpoints.save(self.training.learner.iteration, checkpoint, is_best=False):
-            self._saved = self.training.learner.iteration
+        if self._checkpoints.save(self.learner.iteration, checkpoint, is_best=False):
+            self._saved = self.learner.iteration
 
     def _restore(self) -> None:
         if self._checkpoints is None or not self._checkpoints.numbers():
@@ -185,14 +131,14 @@ class TogetherTraining:
             warnings.warn(f"{error}; the training begins again", stacklevel=2)
             return
         arrays, rest = checkpoint.arrays, checkpoint.rest
-        self.training.restore(arrays, rest)
-        self.plan.restore(rest["plan"])
+        self.restore(arrays, rest)
+        self.plan.best = [as_ranking(order) for order in rest["plan"].get("best", ())]
         self.curves, self.episodes_by_order = Curves.from_json(rest["curves"]), arrays["counts"].copy()
-        self._saved, self._before = self.training.learner.iteration, float(rest["seconds"])
+        self._saved, self._before = self.learner.iteration, float(rest["seconds"])
         if rest["budget"] == self.budget:
             self.last_goal = rest["goal"]
         else:  # extended: the schedules stand where they would in a search of the new budget
-            self.training.progress = min(1.0, self.training.episodes / self.budget)
+            self.progress = min(1.0, self.episodes / self.budget)
 
 
 def round_episodes(budget: int, orders: int) -> int:
@@ -200,21 +146,23 @@ def round_episodes(budget: int, orders: int) -> int:
     return int(np.clip(0.3 * budget / (ROUNDS * orders), 50, 500))
 
 
+def goal_value(values: np.ndarray, goal: str) -> np.ndarray:
+    """(orders,) of (attackers, orders): their mean or their worst."""
+    return np.asarray(values.mean(axis=0) if goal == "mean" else values.min(axis=0))
+
+
 def next_shares(values: Sequence[np.ndarray], goal: str) -> np.ndarray:
     """(orders,) of the environments: half of them evenly, the rest by what is still to be gained and to be decided.
 
-    Args:
-        values: (attackers, orders) of each round so far.
-        goal: `mean` or `worst` over the attackers.
+    Given (attackers, orders) values of each round so far.
     """
-    merits = [v.mean(axis=0) if goal == "mean" else v.min(axis=0) for v in values]
+    merits = [goal_value(v, goal) for v in values]
     now = merits[-1]
     even = np.full(len(now), 1 / len(now))
     gained = np.maximum(now - merits[-min(3, len(merits))], 0.0)
     near = np.exp((now - now.max()) / max(1.0, 0.1 * abs(now.max())))
     gained = gained / gained.sum() if gained.sum() > 0 else even
-    shares: np.ndarray = _EVEN * even + (1 - _EVEN) * (gained + near / near.sum()) / 2
-    return shares
+    return np.asarray(_EVEN * even + (1 - _EVEN) * (gained + near / near.sum()) / 2)
 
 
 def no_longer_improving(values: Sequence[np.ndarray]) -> bool:

@@ -2,20 +2,18 @@
 
 task -> RewardTraining or StrictTraining, update by update -> UpdateRow, Saved ... -> WorkflowResult
 
-A training that was interrupted continues from its last checkpoint, bit for bit. A strict training may also continue an
-earlier one of the same order: from its weights, Adam's moments and environments, with the schedules as far along as if
-all episodes had been planned from the start.
+A strict training may continue an earlier one of the same order: from its weights, Adam's moments and environments, with
+the schedules as far along as if all episodes had been planned from the start.
 
 With `--constraint reward` compliance is asked before each update, of the episodes that the present policy has just
 played: what passes the threshold is the policy that is kept. An update plays whole episodes (unless --update-steps says
 otherwise), so that none is cut by a change of policy and episodes are counted exactly.
 """
 
-from __future__ import annotations
-
+import contextlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -26,10 +24,10 @@ from stockade.learn.checkpoint import Checkpoint
 from stockade.learn.policy import Policy
 from stockade.learn.ppo import PPO
 from stockade.vector.native import NativeVectorEnv
-from stockade.workflow.aligned import AlignedVectorEnv, Episodes, FixCounts
+from stockade.workflow.aligned import HELD, AlignedVectorEnv, Episodes, statistics
 from stockade.workflow.conditioned import ConditionedTraining, split
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.orders import UNIT_TYPES, Order
+from stockade.workflow.orders import UNIT_TYPES, Order, types_of
 from stockade.workflow.records import Saved, StopReason, Task, UpdateRow, WorkflowResult
 from stockade.workflow.strict import joined
 from stockade.workflow.together import JUDGE_SEED, VALIDATION_SEED
@@ -45,34 +43,24 @@ GAIN = 0.01
 """Less than this is no gain of compliance."""
 
 
-class Interrupted(Exception):
-    """The training was asked to stop before its end."""
-
-
 def train_workflow(
-    task: Task, report: Callable[[UpdateRow | Saved], None], should_stop: Callable[[], bool] = lambda: False
-) -> WorkflowResult:
-    """Train to the end; `report` each update and checkpoint, and ask `should_stop` before each update.
-
-    Raises:
-        Interrupted: `should_stop` said yes; a last checkpoint was reported.
-    """
+    task: Task, should_stop: Callable[[], bool] = lambda: False
+) -> Iterator[UpdateRow | Saved | WorkflowResult]:
+    """Train to the end: each update, a checkpoint now and then, the result. `should_stop` is asked before each update:
+    if it says yes, a last checkpoint takes the place of the result."""
     begin = time.perf_counter()
-    training = RewardTraining(task) if task.config.constraint == "reward" else StrictTraining(task)
-    saved = training.updates
-    try:
+    kind = RewardTraining if task.config.constraint == "reward" else StrictTraining
+    with contextlib.closing(kind(task)) as training:
+        saved = training.updates
         while training.stopped is None:
-            if should_stop():
-                if training.updates > saved:
-                    report(Saved(task.number, training.updates, training.state()))
-                raise Interrupted
-            report(training.update())
-            if training.stopped is None and training.updates - saved >= CHECKPOINT_UPDATES:
+            stop = should_stop()
+            if training.updates - saved >= (1 if stop else CHECKPOINT_UPDATES):
                 saved = training.updates
-                report(Saved(task.number, saved, training.state()))
-        return training.result(time.perf_counter() - begin)
-    finally:
-        training.close()
+                yield Saved(task.number, saved, training.state())
+            if stop:
+                return
+            yield training.update()
+        yield training.result(time.perf_counter() - begin)
 
 
 def standard_error(returns: np.ndarray) -> float:
@@ -87,7 +75,8 @@ class StrictTraining:
     def __init__(self, task: Task) -> None:
         self.task, config = task, task.config
         self._training = ConditionedTraining(config, UNITS[config.units], [task.order], task.seed, task.threads)
-        self.updates, self._first, self._value_before = 0, 0, math.nan
+        self.updates, self._first = 0, 0
+        self._value_before: float | None = None
         self._fixes = [0.0, 0.0]  # fixes per episode in the last update, share of episodes without one
         if task.state is None:
             return
@@ -95,7 +84,7 @@ class StrictTraining:
         self._training.restore(task.state.arrays, task.state.rest)
         if mine["number"] == task.number:
             self.updates, self._first, self._fixes = mine["updates"], mine["first"], mine["fixes"]
-            self._value_before = math.nan if mine["value_before"] is None else mine["value_before"]
+            self._value_before = mine["value_before"]
         else:  # the training that this one continues
             self._first, self._value_before = self._training.episodes, mine["value"]
             self._training.progress = self._first / (self._first + task.episodes)
@@ -128,19 +117,19 @@ class StrictTraining:
         by_attacker = returns[:, 0].mean(axis=1)
         judged = returns[:, 0].mean(axis=0) if task.config.goal == "mean" else returns[by_attacker.argmin(), 0]
         value = float(judged.mean())
+        gain = math.nan if self._value_before is None else value - self._value_before
         return WorkflowResult(
             task.number, task.order, value, standard_error(judged), returns.size, tuple(by_attacker.tolist()),
-            value - self._value_before, 1.0, self._fixes[0], self._fixes[1], True, self._episodes,
-            self.updates, self.stopped, (False,) * len(UNIT_TYPES), {"by_type": {}, "by_host": {}}, seconds,
+            gain, 1.0, self._fixes[0], self._fixes[1], True, self._episodes, self.updates, self.stopped,
+            (False,) * len(UNIT_TYPES), {"by_type": {}, "by_host": {}}, seconds,
             training.policy.save_weights(), training.policy.architecture.to_json(), returns[:, 0], self.state(value),
         )  # fmt: skip
 
     def state(self, value: float | None = None) -> Checkpoint:
         """Everything that the rest of the training depends on, or with its `value` one that continues it."""
         arrays, rest = self._training.state()
-        before = None if math.isnan(self._value_before) else self._value_before
-        mine = {"number": self.task.number, "updates": self.updates, "first": self._first, "value_before": before,
-                "value": value, "fixes": self._fixes}  # fmt: skip
+        mine = {"number": self.task.number, "updates": self.updates, "first": self._first, "fixes": self._fixes,
+                "value_before": self._value_before, "value": value}  # fmt: skip
         return Checkpoint(arrays, {**rest, "strict": mine})
 
     def close(self) -> None:
@@ -154,19 +143,14 @@ def episodes_of_update(config: SearchConfig) -> int:
 
 
 def judged_returns(config: SearchConfig, policies: Sequence[tuple[Order, dict[str, np.ndarray]]]) -> np.ndarray:
-    """(attackers, policies, episodes) of greedy episodes on the seeds of the final judgement, the same for all.
-
-    Of each policy the order that it keeps to, and its weights.
-    """
+    """(attackers, policies, episodes) of greedy episodes on the seeds of the final judgement; `policies` are orders and
+    the weights of who keeps to them."""
     units = UNITS[config.units]
 
     def play(policy: tuple[Order, dict[str, np.ndarray]]) -> np.ndarray:
-        training = ConditionedTraining(config, units, [policy[0]], seed=0, threads=1)
-        try:
+        with contextlib.closing(ConditionedTraining(config, units, [policy[0]], seed=0, threads=1)) as training:
             training.policy.load_weights(policy[1])
             return training.returns(config.judged_episodes, JUDGE_SEED)[:, 0]
-        finally:
-            training.close()
 
     with ThreadPoolExecutor(available_cores()) as pool:
         return np.stack(list(pool.map(play, policies)), axis=1)
@@ -180,7 +164,7 @@ class RewardTraining:
         self.task, config = task, task.config
         settings = replace(config.ppo, threads=task.threads)
         lanes = split(config.n_envs, min(settings.shards, config.n_envs))
-        self._envs = [make_aligned(config, task.order, n) for n in lanes]
+        self._envs = [make_aligned(config, task.order, n, sum(lanes[:lane])) for lane, n in enumerate(lanes)]
         self._learner = PPO(self._envs, settings, task.seed, horizon_is_end=config.obs == "memory")
         if task.weights is not None:
             self._learner.policy.load_weights(task.weights)
@@ -206,30 +190,33 @@ class RewardTraining:
         learner, clock = self._learner, time.perf_counter()
         iteration = learner.collect()
         collected = time.perf_counter() - clock
-        episodes, self._counts = _taken(self._envs)
+        episodes = joined([env.take() for env in self._envs])
+        counts: np.ndarray = np.sum([env.take_counts() for env in self._envs], axis=0)
+        self._played = episodes, counts
         for env, value in zip(episodes.env, episodes.env_return, strict=True):
             self._last[env] = [*self._last[env, 1:], value]
-        self._held |= self._counts.types_held()
-        self._measured = measure(episodes, self.task.config.protocol.no_fix_compliance)
-        self.stopped = self._rule.decide(learner.episodes, *self._measured[2:4])
+        self._held |= types_of(counts[HELD] > 0)
+        measured = measure(episodes, self.task.config.protocol.no_fix_compliance)
+        self.stopped = self._rule.decide(learner.episodes, *measured[2:4])
         if self.stopped is None:
             learner.improve(iteration, min(1.0, learner.episodes / self._schedule))
         updated = time.perf_counter() - clock - collected if self.stopped is None else 0.0
-        return UpdateRow(self.task.number, self.updates, learner.episodes, *self._measured, collected, updated)
+        return UpdateRow(self.task.number, self.updates, learner.episodes, *measured, collected, updated)
 
     def result(self, seconds: float) -> WorkflowResult:
         """Of the policy that played last."""
         task, config, policy = self.task, self.task.config, self._learner.policy
         assert self.stopped is not None
-        returns, measured, counts = self._last[~np.isnan(self._last)], self._measured, self._counts
+        returns, (episodes, counts) = self._last[~np.isnan(self._last)], self._played
         if config.judged_episodes:
             episodes, counts = play_greedily(policy, config, task.order, config.judged_episodes, task.seed)
-            returns, measured = episodes.env_return, measure(episodes, config.protocol.no_fix_compliance)
-        value, (compliance, fixes, no_fix) = float(returns.mean()), measured[2:]
+            returns = episodes.env_return
+        value = float(returns.mean())
+        _, _, compliance, fixes, no_fix = measure(episodes, config.protocol.no_fix_compliance)
         return WorkflowResult(
             task.number, task.order, value, standard_error(returns), len(returns), (value,), math.nan,
             compliance, fixes, no_fix, self._rule.complies(compliance, fixes), self._learner.episodes, self.updates,
-            self.stopped, tuple(self._held.tolist()), counts.statistics(), seconds, policy.save_weights(),
+            self.stopped, tuple(self._held.tolist()), statistics(counts, len(episodes)), seconds, policy.save_weights(),
             policy.architecture.to_json(), returns[None],
         )  # fmt: skip
 
@@ -245,22 +232,11 @@ class RewardTraining:
         self._learner.close()
 
 
-def make_aligned(config: SearchConfig, order: Order, n: int) -> AlignedVectorEnv:
-    """Environments of a search, on one thread."""
+def make_aligned(config: SearchConfig, order: Order, n: int, first: int = 0) -> AlignedVectorEnv:
+    """Environments of a search, on one thread; numbered from `first`."""
     world = NativeVectorEnv(n, config.red, config.horizon, config.rules, obs=config.obs, reward=config.reward,
                             copy=False, threads=1)  # fmt: skip
-    return AlignedVectorEnv(world, order, config.protocol)
-
-
-def _taken(envs: Sequence[AlignedVectorEnv]) -> tuple[Episodes, FixCounts]:
-    """Of all lanes, environments numbered through."""
-    counts, parts, first = FixCounts(), [], 0
-    for env in envs:
-        episodes, counted = env.take()
-        parts.append(replace(episodes, env=episodes.env + first))
-        counts += counted
-        first += env.num_envs
-    return joined(parts), counts
+    return AlignedVectorEnv(world, order, config.protocol, first)
 
 
 def measure(episodes: Episodes, no_fix_compliance: float | None) -> tuple[float, float, float, float, float]:
@@ -273,16 +249,13 @@ def measure(episodes: Episodes, no_fix_compliance: float | None) -> tuple[float,
     return reward, alignment, compliance, fixes, float((episodes.judged == 0).mean())
 
 
-def play_greedily(policy: Policy, config: SearchConfig, order: Order, n: int, seed: int) -> tuple[Episodes, FixCounts]:
-    """One episode in each of n environments, always by the likeliest action."""
-    env = make_aligned(config, order, n)
-    try:
+def play_greedily(policy: Policy, config: SearchConfig, order: Order, n: int, seed: int) -> tuple[Episodes, np.ndarray]:
+    """One episode in each of n environments, always by the likeliest action; and the counts of these."""
+    with contextlib.closing(make_aligned(config, order, n)) as env:
         obs, _ = env.reset(seed=int(np.random.SeedSequence([seed, 1]).generate_state(1)[0]))
         for _ in range(config.horizon):
             obs = env.step(policy.act(obs, None))[0]
-        return env.take()
-    finally:
-        env.close()
+        return env.take(), env.take_counts()
 
 
 @dataclass
@@ -297,10 +270,7 @@ class StopRule:
     updates: int = 0
 
     def decide(self, episodes: int, compliance: float, fixes: float) -> StopReason | None:
-        """After the collection of an update: stop with the policy that played it, and why; or None.
-
-        Of `episodes` so far; compliance and fixes are those of the ones that this update played.
-        """
+        """After an update has played, of `episodes` so far, some with this compliance: why to stop now, or None."""
         protocol = self.config.protocol
         largest = max(episodes - self.before, self.config.n_envs)
         self.updates, self.before = self.updates + 1, episodes

@@ -7,11 +7,8 @@ Hosts of one unit have the same place. The free agent, who may repair anything a
 hosts have the same place: its context is all zeros.
 """
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -31,22 +28,11 @@ FREE: Order = ()
 
 @dataclass(frozen=True)
 class Units:
-    """The things that an order puts in sequence.
-
-    Attributes:
-        kind: `types` or `hosts`.
-        names: of the units; an order is a permutation of their indices.
-        of_host: (13,) unit of each host.
-    """
+    """The things that an order, a permutation of their indices, puts in sequence."""
 
     kind: UnitKind
     names: tuple[str, ...]
-    of_host: tuple[int, ...]
-
-    @cached_property
-    def pairs(self) -> tuple[tuple[int, int], ...]:
-        """All ordered pairs of units, in the sequence of the context's bits."""
-        return tuple(itertools.permutations(range(len(self.names)), 2))
+    of_host: tuple[int, ...]  #: (13,) unit of each host
 
     def ranks(self, order: Ranking) -> np.ndarray:
         """(units,) int8, place of each unit, 0 the first; units of a group share theirs; all 0 for FREE."""
@@ -61,15 +47,12 @@ class Units:
 
     def context(self, order: Ranking) -> np.ndarray:
         """(pairs,) uint8, what the policy sees of it: for each ordered pair, whether the first stands before."""
-        ranks = self.ranks(order)
-        first, second = np.array(self.pairs).T
-        return (ranks[first] < ranks[second]).astype(np.uint8)
+        first, second = np.array(list(itertools.permutations(self.ranks(order), 2))).T
+        return (first < second).astype(np.uint8)
 
     def matters(self, hosts: np.ndarray) -> np.ndarray:
         """(units,) bool: units of which red can hold a host, given (13,) bool of the hosts that it can hold."""
-        found = np.zeros(len(self.names), np.bool_)
-        found[[self.of_host[h] for h in np.flatnonzero(hosts)]] = True
-        return found
+        return np.isin(np.arange(len(self.names)), np.array(self.of_host)[hosts])
 
     def describe(self, order: Ranking, matters: np.ndarray | None = None) -> str:
         """For people: `enterprise > op_server > user`; only the units that matter, if any do. Groups: `a = b > c`.
@@ -85,14 +68,12 @@ class Units:
             if group and element in _HOSTS_OF_TYPE:
                 named.append(UNIT_TYPES[_HOSTS_OF_TYPE.index(element)])
             elif group:
-                named.append(" = ".join(self._short[u] for u in group))
+                named.append(" = ".join(self._short(u) for u in group))
         return " > ".join(named)
 
-    @cached_property
-    def _short(self) -> tuple[str, ...]:
-        if self.kind == "types":
-            return self.names
-        return tuple(HOST_LETTERS[UNIT_TYPES[t]] + name[-1] for t, name in zip(HOST_TYPES, self.names, strict=True))
+    def _short(self, unit: int) -> str:
+        name = self.names[unit]
+        return name if self.kind == "types" else HOST_LETTERS[UNIT_TYPES[HOST_TYPES[unit]]] + name[-1]
 
 
 def as_ranking(content: list[Any]) -> Ranking:

@@ -5,11 +5,9 @@ Measured -> posterior draws -> Verdict (one per goal) -> lines of text
 Goals with several attackers: `mean` over the attackers, and `worst`, the minimum over them.
 """
 
-from __future__ import annotations
-
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,8 +15,7 @@ import numpy as np
 
 from stockade.errors import InputError
 from stockade.text import WIDTH
-from stockade.workflow.posterior import Measured, sample_values
-from stockade.workflow.precedence import Estimate, Precedences, precedence_effects
+from stockade.workflow.posterior import Estimate, Measured, Precedences, precedence_effects, sample_values
 
 Goal = Literal["mean", "worst"]
 Status = Literal["equal", "open", "worse"]
@@ -28,56 +25,37 @@ NAMED_ORDERS, NAMED_PRECEDENCES = 6, 3  # that the words list at most
 
 
 @dataclass(frozen=True)
-class Posterior:
-    """What is known of one order, for one goal.
-
-    Attributes:
-        measured: mean return of its episodes. value, low, high: posterior mean and 95% interval of its true value.
-        p_best: in each posterior draw, the orders within the margin of that draw's best share one win equally; p_best
-            is the order's mean share. It sums to 1 over the orders, and n orders that are truly equal have 1/n each.
-        p_equal: probability of being within the margin of the best.
-        status: `equal` (p_equal of at least 0.95), `worse` (at most 0.05 and not in the winning set), or `open`: not
-            told apart from the best yet.
-        best: whether it is in the winning set: the fewest orders that hold the one with the highest true value with
-            probability 0.95, and every order with p_equal of at least 0.5.
-        by_attacker: its value against each attacker.
-    """
+class Posterior(Estimate):
+    """What is known of one order, for one goal: value, low and high are of its true value."""
 
     order: str
-    measured: float
-    value: float
-    low: float
-    high: float
+    measured: float  #: mean return of its episodes
+    #: Mean share of wins: in each draw, the orders within the margin of that draw's best share one win equally. So it
+    #: sums to 1 over the orders, and n orders that are truly equal have 1/n each.
     p_best: float
-    p_equal: float
+    p_equal: float  #: probability of being within the margin of the best
+    #: p_equal of at least 0.95; at most 0.05 and not in the winning set; or open: not told apart from the best yet.
     status: Status
-    best: bool
-    by_attacker: tuple[Estimate, ...]
+    by_attacker: dict[str, Estimate]  #: its value against each
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer for one goal.
-
-    Attributes:
-        margin: points within which two orders count as equal.
-        orders: in the sequence in which they were measured. best: the winning set, the highest p_best first.
-        rule: precedences (before, after) that all of the winning set share, if every other order lacks one of them;
-            otherwise empty. any_place: units that are in no precedence of the rule.
-        free: value of the agent that may repair in any order; cost: that minus the value of the best order, positive if
-            the order costs something. None if it was not measured.
-    """
+    """The answer for one goal."""
 
     goal: Goal
     attackers: tuple[str, ...]
-    margin: float
-    orders: tuple[Posterior, ...]
+    margin: float  #: points within which two orders count as equal
+    orders: tuple[Posterior, ...]  #: in the sequence in which they were measured
+    #: The winning set, the highest p_best first: the fewest orders that hold the one with the highest true value with
+    #: probability 0.95, and every order with p_equal of at least 0.5.
     best: tuple[str, ...]
+    #: Precedences (before, after) that all of the winning set share, if every other order lacks one of them.
     rule: tuple[tuple[str, str], ...]
-    any_place: tuple[str, ...]
+    any_place: tuple[str, ...]  #: units that are in no precedence of the rule
     precedences: Precedences
-    free: Estimate | None
-    cost: Estimate | None
+    free: Estimate | None  #: value of the agent that may repair in any order, if it was measured
+    cost: Estimate | None  #: that minus the value of the best order: positive if the order costs something
 
 
 def judge(
@@ -85,16 +63,11 @@ def judge(
 ) -> tuple[Verdict, ...]:
     """The verdicts: for one attacker one (`mean`), for several those of `mean` and `worst`.
 
-    Args:
-        measured: the evaluation of all orders.
-        margin: points within which orders count as equal; default: the larger of 0.3 points and 3% of the best value.
-        seed: of the posterior draws; the same input gives the same verdict.
-        draws: from the posterior.
+    Orders within `margin` points count as equal; default: the larger of 0.3 points and 3% of the best value. The
+    posterior is drawn from so many times; the same input gives the same verdict.
     """
     if margin is not None and not (math.isfinite(margin) and margin >= 0):
         raise InputError(f"margin: {margin} is not possible; give 0 or more points")
-    if draws < 2:
-        raise InputError(f"draws: {draws} is too few; give 2 or more")
     rng = np.random.default_rng(seed)
     values, free = sample_values(measured, draws, rng)
     goals: tuple[Goal, ...] = ("mean", "worst") if len(measured.attackers) > 1 else ("mean",)
@@ -116,15 +89,16 @@ def _judge_goal(
     orders = []
     for k, label in enumerate(measured.orders):
         status: Status = "equal" if p_equal[k] >= SURE else "open" if best[k] or p_equal[k] > 1 - SURE else "worse"
-        mine, each = Estimate.of(values[:, k]), tuple(Estimate.of(draws) for draws in by_attacker[:, :, k].T)
-        numbers = (float(means[k]), mine.value, mine.low, mine.high, float(p_best[k]), float(p_equal[k]))
-        orders.append(Posterior(label, *numbers, status, bool(best[k]), each))
-    rule, any_place = _rule(measured, best)
+        each = {red: Estimate.of(by_attacker[:, a, k]) for a, red in enumerate(measured.attackers)}
+        orders.append(Posterior.of(
+            values[:, k], order=label, measured=float(means[k]), p_best=float(p_best[k]), p_equal=float(p_equal[k]),
+            status=status, by_attacker=each,
+        ))  # fmt: skip
     free = None if free_by_attacker is None else combine(free_by_attacker, axis=1)
     leader = values[:, values.mean(axis=0).argmax()]
     return Verdict(
         goal, measured.attackers, margin, tuple(orders),
-        tuple(measured.orders[k] for k in np.argsort(-p_best, kind="stable") if best[k]), rule, any_place,
+        tuple(measured.orders[k] for k in np.argsort(-p_best, kind="stable") if best[k]), *_rule(measured, best),
         precedence_effects(values, measured.precedes, measured.pairs, best, rng),
         None if free is None else Estimate.of(free), None if free is None else Estimate.of(free - leader),
     )  # fmt: skip
@@ -160,24 +134,21 @@ def verdict_lines(
 ) -> list[str]:
     """The verdicts in words, at most 100 columns wide.
 
-    Args:
-        verdicts: of `judge`.
-        coverage: a sentence that says what was not tried. remarks: sentences that come first.
-        next_step: what to do if questions are open, for example `"more episodes: --total-episodes 200000"`.
+    `coverage` is a sentence that says what was not tried, `remarks` are sentences that come first, `next_step` is what
+    to do if questions are open.
     """
     sentences = list(remarks)
     for verdict in verdicts:
         if len(verdicts) > 1:
-            attackers = " and ".join(verdict.attackers)
-            sentences.append(f"Mean over {attackers}:" if verdict.goal == "mean" else f"Worst case of {attackers}:")
+            goal = "Mean over" if verdict.goal == "mean" else "Worst case of"
+            sentences.append(f"{goal} {' and '.join(verdict.attackers)}:")
         sentences += _Words(verdict).sentences()
     sentences.append(coverage)
     if any(order.status == "open" for verdict in verdicts for order in verdict.orders):
         sentences.append(f"To settle what is open: {next_step or 'more training or evaluation episodes'}.")
     # A line does not break inside an order.
-    whole = [sentence.replace(" > ", "\xa0>\xa0") for sentence in sentences]
-    lines = [line for sentence in whole for line in textwrap.wrap(sentence, WIDTH, subsequent_indent="  ")]
-    return [line.replace("\xa0", " ") for line in lines]
+    wrapped = [textwrap.wrap(s.replace(" > ", "\xa0>\xa0"), WIDTH, subsequent_indent="  ") for s in sentences]
+    return [line.replace("\xa0", " ") for lines in wrapped for line in lines]
 
 
 class _Words:
@@ -192,43 +163,41 @@ class _Words:
         """With the decimals that the margin needs, and no negative zero."""
         return f"{round(value, self.digits) + 0.0:.{self.digits}f}"
 
-    def interval(self, low: float, high: float) -> str:
-        return f"({self.number(low)} to {self.number(high)})"
+    def interval(self, found: Estimate) -> str:
+        return f"({self.number(found.low)} to {self.number(found.high)})"
 
-    def sentences(self) -> list[str]:
+    def sentences(self) -> Iterator[str]:
         orders = self.verdict.orders
         value = self.number(max(order.value for order in orders))
         if len(orders) == 1:
-            return [f"Only one class of orders was tried: {orders[0].order} ({value}).", *self.cost()]
-        if all(order.status == "equal" for order in orders):
+            yield f"Only one class of orders was tried: {orders[0].order} ({value})."
+            yield from self.cost()
+        elif all(order.status == "equal" for order in orders):
             no_better = f"No order is better than another by more than {self.within} ({value})"
-            return [f"{no_better}: the order does not matter here.", *self.cost()]
-        return [*self.claims(), *self.best(), *self.rule(), *self.cost(), *self.limits()]
+            yield f"{no_better}: the order does not matter here."
+            yield from self.cost()
+        else:
+            for part in (self.claims, self.best, self.rule, self.cost, self.limits):
+                yield from part()
 
-    def claims(self) -> list[str]:
+    def claims(self) -> Iterator[str]:
         """Precedences that are surely worth something, the largest first."""
-        margin, sentences = self.verdict.margin, []
-        effects = [e for e in self.verdict.precedences.effects if round(e.low, self.digits) > 0 and e.effect >= margin]
+        margin = self.verdict.margin
+        effects = [e for e in self.verdict.precedences.effects if round(e.low, self.digits) > 0 and e.value >= margin]
         for e in effects[:NAMED_PRECEDENCES]:
-            worth = f"worth +{self.number(e.effect)} points per episode {self.interval(e.low, e.high)}"
-            if e.in_best:
-                sentences.append(f"Repair {e.before} before {e.after}: that precedence is {worth}.")
-            else:
-                sentences.append(f"On average over the orders, {e.before} before {e.after} is {worth}.")
-        return sentences
+            pair, worth = f"{e.before} before {e.after}", f"worth +{self.number(e.value)} points per episode"
+            claim = f"Repair {pair}: that precedence" if e.in_best else f"On average over the orders, {pair}"
+            yield f"{claim} is {worth} {self.interval(e)}."
 
-    def best(self) -> list[str]:
+    def best(self) -> Iterator[str]:
         """The orders that are equal to the best, and those that may be."""
         ranked = sorted(self.verdict.orders, key=lambda order: -order.p_best)
         equal, unsure = ([o for o in ranked if o.status == status] for status in ("equal", "open"))
-        sentences = []
         if equal:
-            head = "Best so far" if unsure else "Best"
             several = f"{len(equal)} orders that are equal within {self.within}: " if len(equal) > 1 else ""
-            sentences.append(f"{head}: {several}{self.listed(equal)}")
+            yield f"{'Best so far' if unsure else 'Best'}: {several}{self.listed(equal)}"
         if unsure:
-            sentences.append(f"{'Perhaps as good' if equal else 'Open, the best is among'}: {self.listed(unsure)}")
-        return sentences
+            yield f"{'Perhaps as good' if equal else 'Open, the best is among'}: {self.listed(unsure)}"
 
     def listed(self, orders: Sequence[Posterior]) -> str:
         """Orders with their values and probabilities."""
@@ -237,45 +206,41 @@ class _Words:
         chances = [f"{o.p_best:.2f}".removeprefix("0") for o in orders[:NAMED_ORDERS]]
         return f"{', '.join(named + more)}. P(best) {', '.join(chances)}."
 
-    def rule(self) -> list[str]:
+    def rule(self) -> Iterator[str]:
         """What the best have in common, and what makes no difference; only said if it is certain."""
         verdict = self.verdict
-        if not verdict.rule or len(verdict.best) == 1 or any(order.status == "open" for order in verdict.orders):
-            return []
-        sentences = [f"These are all tried orders with {' and '.join(f'{a} before {b}' for a, b in verdict.rule)}."]
-        if verdict.any_place:
-            stands = "stands" if len(verdict.any_place) == 1 else "stand"
-            where = f"Where {' and '.join(verdict.any_place)} {stands} makes no difference there"
-            sentences.append(f"{where} (less than {self.within}).")
-        return [" ".join(sentences)]
+        if verdict.rule and len(verdict.best) > 1 and all(order.status != "open" for order in verdict.orders):
+            said = f"These are all tried orders with {' and '.join(f'{a} before {b}' for a, b in verdict.rule)}."
+            if verdict.any_place:
+                stand = " and ".join(verdict.any_place) + (" stands" if len(verdict.any_place) == 1 else " stand")
+                said += f" Where {stand} makes no difference there (less than {self.within})."
+            yield said
 
-    def cost(self) -> list[str]:
+    def cost(self) -> Iterator[str]:
         """Of having to keep an order at all."""
         free, cost = self.verdict.free, self.verdict.cost
         if free is None or cost is None:
-            return []
+            return
         against = f"an agent that may repair in any order ({self.number(free.value)})"
         if cost.high < 0:
-            better = f"{self.number(-cost.value)} points {self.interval(-cost.high, -cost.low)}"
-            return [f"The best order is {better} better than {against}, which needs more training."]
-        if cost.low > 0 and round(cost.value, self.digits) > 0:
-            size = f"costs {self.number(cost.value)} points {self.interval(cost.low, cost.high)}"
+            better = f"{self.number(-cost.value)} points ({self.number(-cost.high)} to {self.number(-cost.low)})"
+            yield f"The best order is {better} better than {against}, which needs more training."
+        elif cost.low > 0 and round(cost.value, self.digits) > 0:
+            yield f"The order costs {self.number(cost.value)} points {self.interval(cost)} against {against}."
         else:
             most = 10**-self.digits * math.ceil(max(cost.high, 1e-9) * 10**self.digits)
             size = f"costs nothing that can be measured (less than {self.number(most)} points)"
-        return [f"The order {size} against {against}."]
+            yield f"The order {size} against {against}."
 
-    def limits(self) -> list[str]:
+    def limits(self) -> Iterator[str]:
         """Where the words about precedences fall short."""
         found, margin = self.verdict.precedences, self.verdict.margin
-        sentences = []
         if found.residual_sd is not None and found.r_squared is not None and found.residual_sd > margin:
             left = f"{self.number(found.residual_sd)} points (R2 {found.r_squared:.3f})"
-            sentences.append(f"Precedences interact: one by one they explain the values up to {left}.")
+            yield f"Precedences interact: one by one they explain the values up to {left}."
         for e in found.effects:
             swaps = e.by_swaps
-            if swaps and (swaps.low > e.high or swaps.high < e.low) and abs(swaps.value - e.effect) > margin:
-                worth = f"{self.number(swaps.value)} {self.interval(swaps.low, swaps.high)}"
-                model = f"the additive model says {self.number(e.effect)}"
-                sentences.append(f"Orders that differ only in {e.before} before {e.after} differ by {worth}; {model}.")
-        return sentences
+            if swaps and (swaps.low > e.high or swaps.high < e.low) and abs(swaps.value - e.value) > margin:
+                worth = f"{self.number(swaps.value)} {self.interval(swaps)}"
+                model = f"the additive model says {self.number(e.value)}"
+                yield f"Orders that differ only in {e.before} before {e.after} differ by {worth}; {model}."

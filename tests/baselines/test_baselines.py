@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import stockade
-from stockade.baselines import BASELINES, make_baseline
+from stockade.baselines import BASELINES, Baseline
 from stockade.cage2.actions import ACTION_NAMES
 from stockade.cage2.scenario import HOSTS
 
@@ -21,7 +21,7 @@ def see(**hosts: tuple[tuple[int, int], tuple[int, int]]) -> np.ndarray:
 
 
 def choices(name: str, obs: np.ndarray) -> set[str]:
-    policy, generator = make_baseline(name), np.random.default_rng(0)
+    policy, generator = Baseline(name), np.random.default_rng(0)
     actions = policy.act(np.repeat(obs, 2000, axis=0), generator)
     return {ACTION_NAMES[action] for action in actions}
 
@@ -35,7 +35,7 @@ def test_sleep_sleeps() -> None:
 
 
 def test_random_takes_every_action() -> None:
-    policy = make_baseline("random")
+    policy = Baseline("random")
     assert set(policy.act(np.zeros((5000, 52), np.uint8), np.random.default_rng(0))) == set(range(145))
 
 
@@ -59,7 +59,7 @@ def test_greedy_repairs_the_most_valuable_first() -> None:
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_they_play_on_either_observation(name: str) -> None:
-    policy = make_baseline(name)
+    policy = Baseline(name)
 
     def play(obs: str) -> np.ndarray:
         envs, generator = stockade.make_vec(20, red="meander", horizon=50, obs=obs), np.random.default_rng(1)
@@ -78,4 +78,4 @@ def test_they_play_on_either_observation(name: str) -> None:
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match="react-restore"):
-        make_baseline("reactive")
+        Baseline("reactive")

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from stockade.bench.result import Figure, Result, Skipped, write_result
+from stockade.bench.result import Figure, Result
 
 STAMP = {
     "cpu": "Abacus 3000",
@@ -24,9 +24,9 @@ def figure(rounds: Iterable[float], unit: str = "steps/s", **tags: Any) -> Figur
     return Figure(tags, unit, tuple(rounds))
 
 
-def result(bench: str, figures: Iterable[Figure], skipped: tuple[Skipped, ...] = (), **settings: Any) -> Result:
+def result(bench: str, figures: Iterable[Figure], **settings: Any) -> Result:
     """A result on a machine that does not exist."""
-    return Result(bench, f"stockade bench {bench}", STAMP, settings, 1.5, tuple(figures), skipped)
+    return Result(bench, f"stockade bench {bench}", STAMP, settings, 1.5, list(figures))
 
 
 def one(rounds: Iterable[float], unit: str = "steps/s", bench: str = "throughput") -> dict[str, Result]:
@@ -38,7 +38,7 @@ def write(folder: Path, *results: Result) -> Path:
     """A folder with these results."""
     folder.mkdir(parents=True, exist_ok=True)
     for each in results:
-        write_result(folder / f"{each.bench}.json", each)
+        each.write(folder / f"{each.bench}.json")
     return folder
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from stockade import cli
-from stockade.bench.compare import compare, mann_whitney, only_in_one, verdict, warnings
+from stockade.bench.report import compare, mann_whitney, only_in_one, verdict, warnings
 from tests.bench.results import STAMP, figure, one, result, write
 
 NUMBERS = st.floats(1e-3, 1e6)

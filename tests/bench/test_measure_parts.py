@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import stockade
 from stockade.bench.backends import installed, open_envs, open_turn
 from stockade.bench.bottleneck import PARTS, bounds, idle_seconds, share_out
-from stockade.bench.command import Notes
-from stockade.bench.runner import Case, Sample, UnavailableError, in_turns, rate, rate_case
+from stockade.bench.result import Result
+from stockade.bench.runner import Case, Sample, in_turns, rate, rate_case
 from stockade.bench.throughput import crossing
 from stockade.bench.worlds import (
     BUILT_IN,
@@ -118,11 +118,11 @@ def test_our_backends_are_opened_as_users_open_them(backend: str, monkeypatch: p
 
     def make_vec(*arguments: object, **options: object) -> None:
         asked.append((arguments, options))
-        raise UnavailableError
+        raise InterruptedError
 
     monkeypatch.setattr(stockade, "make_vec", make_vec)
     for factory in (BUILT_IN, ReferenceCost):
-        with pytest.raises(UnavailableError), open_envs(backend, 7, factory):
+        with pytest.raises(InterruptedError), open_envs(backend, 7, factory):
             pass
     assert asked == [((7, backend), {}), ((7, backend), {"env": ReferenceCost})]
 
@@ -185,8 +185,6 @@ def test_cases_take_turns_and_what_cannot_run_is_told() -> None:
 
         def __enter__(self) -> object:
             order.append(self.name)
-            if self.name == "absent":
-                raise UnavailableError("not here: get one")
             if self.name == "broken":
                 raise RuntimeError("their fault")
             return lambda: 1
@@ -197,20 +195,19 @@ def test_cases_take_turns_and_what_cannot_run_is_told() -> None:
     def case(name: str, foreign: bool = False, why_not: str = "") -> Case:
         return rate_case({"case": name}, partial(Way, name), 1e-4, why_not=why_not, foreign=foreign)  # type: ignore[arg-type]
 
-    notes = Notes("test")
-    group = [case("a"), case("absent"), case("broken", foreign=True), case("refused", why_not="too big"), case("b")]
-    (figures,) = in_turns([group], rounds=2, notes=notes)
+    notes = Result("test")
+    group = [case("a"), case("broken", foreign=True), case("refused", why_not="too big"), case("b")]
+    (figures,) = in_turns([group], rounds=2, result=notes)
     assert [one.tags["case"] for one in figures] == ["a", "b"]
     assert figures == notes.figures
     assert all(len(one.rounds) == 2 and min(one.rounds) > 0 for one in figures)
-    assert order == ["a", "closed", "absent", "broken", "b", "closed", "a", "closed", "b", "closed"]
+    assert order == ["a", "closed", "broken", "b", "closed", "a", "closed", "b", "closed"]
     assert {(skip.what, skip.why) for skip in notes.skipped} == {
         ("refused", "too big"),
-        ("absent", "not here: get one"),
         ("broken", "it failed with RuntimeError: their fault"),
     }
     with pytest.raises(RuntimeError, match="their fault"):  # ours must not be hushed up
-        list(in_turns([[case("broken")]], rounds=1, notes=notes))
+        list(in_turns([[case("broken")]], rounds=1, result=notes))
 
 
 def test_samples_of_a_round_become_figures_with_their_own_tags() -> None:
@@ -220,7 +217,7 @@ def test_samples_of_a_round_become_figures_with_their_own_tags() -> None:
         value = next(values)
         return [Sample("s", value, {"part": "start"}), Sample("s", 10 * value, {"part": "close"})]
 
-    (figures,) = in_turns([[Case({"backend": "pipes"}, both)]], rounds=2, notes=Notes())
+    (figures,) = in_turns([[Case({"backend": "pipes"}, both)]], rounds=2, result=Result())
     assert [(one.tags["part"], one.rounds) for one in figures] == [("start", (1.0, 2.0)), ("close", (10.0, 20.0))]
 
 

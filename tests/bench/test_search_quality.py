@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stockade.bench import search_quality
+from stockade.bench import search
 from stockade.bench.pictures import PICTURES
 from stockade.bench.report import TABLES
-from stockade.bench.result import find, read_result, write_result
-from stockade.bench.search_quality import Delivered, SearchQualityBench, classes, strict_returns
+from stockade.bench.result import find, read_result
+from stockade.bench.search import Delivered, SearchQualityBench, classes, strict_returns
 from stockade.cage2.actions import ACTION_KIND, RESTORE, SLEEP
 from stockade.cli import main
 from stockade.errors import InputError
@@ -43,7 +43,7 @@ def faked(place: Path) -> Path:
                for seed in (0, 5) for order, value in TRUE.items()]  # fmt: skip
     path = QUICK.truth_path("bline")
     path.parent.mkdir()
-    write_result(path, result(path.stem, figures))
+    result(path.stem, figures).write(path)
     return place
 
 
@@ -122,7 +122,7 @@ def test_a_policy_has_the_same_value_in_the_truth_and_when_it_is_delivered(faked
     orders = classes("bline", QUICK.max_steps)[1]
     training = ConditionedTraining(config, TYPES, list(orders.values()), seed=0)
     training.policy.load_weights(agent.policy.save_weights())
-    means = training.returns(40, search_quality.SEED).mean(axis=(0, 2))
+    means = training.returns(40, search.SEED).mean(axis=(0, 2))
     training.close()
     assert delivered.value == pytest.approx(means[list(orders).index(delivered.order)])
 

@@ -16,6 +16,7 @@ from gymnasium.utils.env_checker import check_env
 
 import stockade
 from stockade.cage2.actions import UNKNOWN, action_index
+from stockade.cage2.history import MemoryObservation
 from stockade.cage2.scenario import HOSTS
 from stockade.errors import InvalidActionError
 from stockade.integrations.cyborg import CybORGEnv
@@ -306,3 +307,24 @@ def test_refuses_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in.install(monkeypatch, version="3.1")
     with pytest.raises(ImportError, match=r"CybORG 3\.1, not 2\.1.*cage-challenge-2"):
         CybORGEnv()
+
+
+# ------------------------------------------------------------------------------------------------- in an evaluation
+@pytest.mark.parametrize("obs", ["bits", "memory"])
+def test_evaluation_plays_its_episodes(obs: str) -> None:
+    class Reactive:
+        def act(self, observations: np.ndarray) -> np.ndarray:
+            return observations.astype(np.int64).sum(axis=1) % 145
+
+    policy = Reactive()
+    policy.obs = obs  # type: ignore[attr-defined]
+    result = stockade.evaluate(policy, simulator="cyborg", episodes=2, progress=False)
+    for k, cell in enumerate(result.cells):
+        env: Any = CybORGEnv(cell.red, cell.horizon)
+        env = MemoryObservation(env, cell.horizon) if obs == "memory" else env
+        for seed, total in enumerate(cell.returns, start=result.config.seed + 1_000_000 * k):
+            observation, rewards = env.reset(seed=seed)[0], []
+            for _ in range(cell.horizon):
+                observation, reward, *_ = env.step(policy.act(observation[None])[0])
+                rewards.append(reward)
+            assert round(sum(rewards), 1) == total

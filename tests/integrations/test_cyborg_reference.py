@@ -22,7 +22,7 @@ from gymnasium.utils.env_checker import check_env
 import stockade
 from stockade.cage2.actions import ACTION_NAMES, FALSE, red_action_name
 from stockade.cage2.scenario import HOSTS
-from stockade.integrations.cyborg import TRUE_STATE, TRUE_STATE_FIELDS, CybORGEnv, detect_rules, load_reference
+from stockade.integrations.cyborg import TRUE_STATE, CybORGEnv, detect_rules, load_reference
 from tests.integrations import stand_in
 
 with warnings.catch_warnings():
@@ -54,7 +54,7 @@ def recorded_truth(trace: dict[str, np.ndarray], episode: int, time: int) -> dic
     if time > 0:
         last = ("red_type", "red_target", "red_success", "blue_action", "blue_success", "green_target")
         truth |= {name: trace[name][episode, time - 1] for name in last}
-        assert set(truth) == set(TRUE_STATE_FIELDS)
+        assert set(truth) == set(TRUE_STATE.names or ())
     return truth
 
 
@@ -229,7 +229,7 @@ def test_on_every_backend(backend: str) -> None:
             for theirs, ours in zip(envs.step(actions)[:4], native.step(actions)[:4], strict=True):
                 np.testing.assert_array_equal(theirs, ours)
             truth, our_truth = envs.true_state(), native.true_state()
-            for field in TRUE_STATE_FIELDS:
+            for field in TRUE_STATE.names or ():
                 np.testing.assert_array_equal(getattr(truth, field), getattr(our_truth, field), err_msg=field)
     finally:
         envs.close()

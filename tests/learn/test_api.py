@@ -17,7 +17,7 @@ import torch
 import stockade
 from stockade.errors import InputError
 from stockade.learn.config import PPOConfig
-from stockade.learn.metrics import COLUMNS
+from stockade.learn.files import COLUMNS
 from stockade.learn.train import StopSignals, train
 
 TINY = {"n_envs": 8, "horizon": 10, "total_episodes": 100, "update_steps": 20, "minibatch_size": 80, "hidden": [8],
@@ -25,7 +25,7 @@ TINY = {"n_envs": 8, "horizon": 10, "total_episodes": 100, "update_steps": 20, "
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory) -> "stockade.learn.results.TrainResult":
+def result(tmp_path_factory: pytest.TempPathFactory) -> "stockade.learn.train.TrainResult":
     return stockade.train(red="meander", obs="bits", name="mine", runs=str(tmp_path_factory.mktemp("runs")), **TINY)
 
 
@@ -65,7 +65,7 @@ def test_results_as_dictionaries_and_html(result) -> None:
     [
         ({"total_epsiodes": 3}, "no setting 'total_epsiodes'. Did you mean 'total_episodes'"),
         ({"horizon": 0}, "horizon=0"),
-        ({"horizon": 2.5}, "horizon=2.5 is not possible: it must be a whole number"),
+        ({"horizon": 2.5}, "horizon=2.5 is not possible: it must be of type int"),
         ({"activation": "gelu"}, "activation='gelu' is not possible: it must be one of 'relu', 'tanh'"),
         ({"learning_rate": "fast"}, "learning_rate='fast'"),
         ({"red": "nobody"}, "red='nobody'"),

@@ -10,9 +10,8 @@ from stockade.cage2.actions import ACTION_MASK
 from stockade.cli import main
 from stockade.learn import load
 from stockade.learn.config import CHAMPION, TrainConfig
-from stockade.learn.evaluate import play
+from stockade.learn.evaluate import PUBLISHED, REDS, play
 from stockade.learn.files import SHIPPED
-from stockade.learn.leaderboard import PUBLISHED, REDS
 from stockade.learn.mixture import cells_of
 
 #: Seeds that nothing else uses.

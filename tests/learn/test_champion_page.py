@@ -11,16 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import stockade
-from stockade.baselines import make_baseline
+from stockade.baselines import Baseline
 from stockade.cage2.actions import action_index
 from stockade.errors import InputError
 from stockade.learn.config import CHAMPION, PPOConfig, TrainConfig
-from stockade.learn.evaluate import SEEDS_PER_CELL, EvaluateConfig
-from stockade.learn.leaderboard import PUBLISHED
-from stockade.learn.metrics import read_metrics
+from stockade.learn.evaluate import PUBLISHED, SEEDS_PER_CELL, EvaluateConfig
+from stockade.learn.files import read_metrics
 from stockade.learn.mixture import cells_of
-from stockade.learn.results import TrainResult
-from stockade.learn.train import VALIDATION_SEED, train
+from stockade.learn.train import VALIDATION_SEED, TrainResult, train
 from stockade.workflow.evaluation import Evaluate
 
 ROOT = Path(__file__).parents[2]
@@ -202,7 +200,7 @@ def test_ablations_go_on_where_they_stopped(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize("red", ["bline", "meander"])
 def test_causes_add_up_to_the_return(red: str, rules: str) -> None:
     """Of a random defender: it lets everything happen, the stopped service included."""
-    record = watch(make_baseline("random"), red, rules, 40, 60, seed=1)
+    record = watch(Baseline("random"), red, rules, 40, 60, seed=1)
     causes = costs(record)
     assert sum(causes.values()) == pytest.approx(record.rewards.sum(axis=0).mean(), abs=2e-3)
     assert causes["service down"] < 0

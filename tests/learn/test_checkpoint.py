@@ -87,7 +87,7 @@ def test_a_pickle_in_its_place_is_refused_even_with_the_right_checksum(
     # An attacker who can write checksums too still gets no code to run.
     monkeypatch.setattr(module, "format_arrays", lambda arrays: pickle.dumps(Bomb()))
     save(tmp_path / "two", sample())
-    with pytest.raises(CheckpointError, match="no safetensors file"):
+    with pytest.raises(CheckpointError, match="deserializing"):
         load(tmp_path / "two")
     (tmp_path / "three.json").write_bytes(pickle.dumps(Bomb()))
     with pytest.raises(CheckpointError):
@@ -109,7 +109,7 @@ def test_arrays_are_not_looked_for_elsewhere(tmp_path: Path) -> None:
     del head["checksum"]
     head["arrays"] = "/etc/passwd"
     (tmp_path / "one.json").write_text(json.dumps({**head, "checksum": module._checksum(head)}))
-    with pytest.raises(CheckpointError, match="missing"):
+    with pytest.raises(CheckpointError, match="No such file"):
         load(tmp_path / "one")
 
 

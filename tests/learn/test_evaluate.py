@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 
 import stockade
-from stockade.baselines import make_baseline
+from stockade.baselines import Baseline
 from stockade.cli import main
 from stockade.learn import Agent, load
 from stockade.learn.config import PPOConfig, TrainConfig
-from stockade.learn.evaluate import EvaluateConfig, evaluate, play
-from stockade.learn.leaderboard import CELLS, PUBLISHED
-from stockade.learn.results import CellResult, total_interval
+from stockade.learn.evaluate import CELLS, PUBLISHED, CellResult, EvaluateConfig, evaluate, play, total_interval
 from stockade.learn.runs import ExportConfig
 from stockade.learn.train import train
 from stockade.workflow.evaluation import Evaluate
@@ -36,7 +34,7 @@ def test_each_single_episode_of_sleep_is_the_references(data_dir: Path, red: str
     cell = list(REDS).index(red) * len(POLICIES)
     for k, horizon in enumerate((30, 50, 100)):
         seed = FIRST_SEED + SEEDS_A_CELL * cell
-        ours = play(make_baseline("sleep"), REDS[red], horizon, len(returns), seed, chance="cyborg")
+        ours = play(Baseline("sleep"), REDS[red], horizon, len(returns), seed, chance="cyborg")
         np.testing.assert_array_equal(np.round(10 * ours), np.round(10 * returns[:, k]))
 
 
@@ -47,7 +45,7 @@ def test_means_are_those_of_the_reference(data_dir: Path, red: str, policy: str)
     cells = json.loads((data_dir / "reference_returns.json").read_text())["cells"]
     for cell in cells:
         if (cell["red"], cell["policy"]) == (red, policy):
-            ours = play(make_baseline(policy.replace("_", "-")), REDS[red], cell["horizon"], 2000, seed=11)
+            ours = play(Baseline(policy.replace("_", "-")), REDS[red], cell["horizon"], 2000, seed=11)
             error = np.hypot(cell["sem"], ours.std() / np.sqrt(2000))
             assert abs(ours.mean() - cell["mean"]) <= 4 * error, cell
 
@@ -76,7 +74,7 @@ def test_official_order_is_that_of_the_challenges_script() -> None:
 
 
 def test_seeds_decide_and_horizons_are_prefixes_of_the_same_episodes() -> None:
-    sleep = make_baseline("sleep")
+    sleep = Baseline("sleep")
     a, b, c = (play(sleep, "meander", 50, 40, seed) for seed in (7, 7, 8))
     np.testing.assert_array_equal(a, b)
     np.testing.assert_array_equal(a[1:], c[:-1])  # episode i has the seed seed + i
@@ -84,7 +82,7 @@ def test_seeds_decide_and_horizons_are_prefixes_of_the_same_episodes() -> None:
 
 
 def test_leader_board_rules_are_kinder(tmp_path: Path) -> None:
-    policy = make_baseline("react-restore")
+    policy = Baseline("react-restore")
     current, old = (play(policy, "bline", 100, 2000, 0, rules) for rules in ("current", "leaderboard"))
     assert old.mean() > current.mean() + 5
 

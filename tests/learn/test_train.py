@@ -16,7 +16,7 @@ import pytest
 from stockade import RewardWeights
 from stockade.learn.checkpoint import CheckpointFolder
 from stockade.learn.config import PPOConfig, TrainConfig
-from stockade.learn.metrics import COLUMNS, MetricsFile, read_metrics
+from stockade.learn.files import COLUMNS, MetricsFile, read_metrics
 from stockade.learn.train import StopSignals, TrainingDiverged, find_run, make_learner, read_config, train
 
 PPO = PPOConfig(update_steps=50, minibatch_size=400, hidden=(16,))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.engine import Trainer
-from stockade.workflow.records import Task, UpdateRow, WorkflowResult
+from stockade.workflow.engine import Event, Trainer
+from stockade.workflow.records import Task
 from tests.ray.conftest import wait_until
 from tests.workflow.fake import FakeTrainer, content_of, reward_config, rows_of, searched
 
@@ -33,16 +33,15 @@ class InOrder(FakeTrainer):
     folder: Path = Path()
     gate: Path | None = None
 
-    def __call__(
-        self, task: Task, report: Callable[[UpdateRow], None], should_stop: Callable[[], bool] = lambda: False
-    ) -> WorkflowResult:
+    def __call__(self, task: Task, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Event]:
         pid_file(self.folder, task.number).write_text(str(os.getpid()))
-        result = super().__call__(task, report, should_stop)
+        *events, result = super().__call__(task, should_stop)
+        yield from events
         if self.gate is not None and task.number >= 2:
             wait_until(self.gate.exists, "nobody opened the gate")
         before = list(ORDER[: ORDER.index(task.number)])
         wait_until(lambda: numbers_of(self.folder) == before, f"{before} before {task.number}")
-        return result
+        yield result
 
 
 def pid_file(folder: Path, number: int) -> Path:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,9 @@ import pytest
 
 from stockade.errors import InputError
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.engine import Failed, RayEngine, TrainingFailedError, WorkerLostError
+from stockade.workflow.engine import Event, Failed, RayEngine, TrainingFailedError, WorkerLostError
 from stockade.workflow.orders import ORDERS
-from stockade.workflow.records import Task, UpdateRow, WorkflowResult
+from stockade.workflow.records import Task, UpdateRow
 from stockade.workflow.search import search
 from stockade.workflow.training import train_workflow
 from tests.ray.conftest import CPUS, free_cpus, wait_until
@@ -43,8 +44,8 @@ pytestmark = pytest.mark.usefixtures("known_holdings")
 class Slow(FakeTrainer):
     """Its trainings never end."""
 
-    def __call__(self, task: Task, report: Any, should_stop: Any = None) -> WorkflowResult:
-        report(UpdateRow(task.number, 1, task.threads or 0, *[0.0] * 7))
+    def __call__(self, task: Task, should_stop: Any = None) -> Iterator[Event]:
+        yield UpdateRow(task.number, 1, task.threads or 0, *[0.0] * 7)
         while True:
             time.sleep(1)
 

@@ -10,14 +10,15 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from stockade.learn.checkpoint import Checkpoint
-from stockade.workflow.config import RewardFlags, SearchConfig
+from stockade.workflow.config import RewardProtocol, SearchConfig
+from stockade.workflow.engine import Event
 from stockade.workflow.orders import ENTERPRISE, OP_SERVER, UNIT_TYPES, USER, Order
 from stockade.workflow.records import Saved, Task, UpdateRow, WorkflowResult
 from stockade.workflow.separate import SeparateSession
@@ -25,10 +26,6 @@ from stockade.workflow.store import SearchFolder
 
 #: Types that red holds in this make-believe.
 HELD = (False, True, True, False, True)
-
-
-class Interrupted(Exception):
-    """As in training."""
 
 
 def true_value(order: Order) -> float:
@@ -64,9 +61,7 @@ class FakeTrainer:
     feasible_episodes: int = 40
     held: tuple[bool, ...] = HELD
 
-    def __call__(
-        self, task: Task, report: Callable[[UpdateRow | Saved], None], should_stop: Callable[[], bool] = lambda: False
-    ) -> WorkflowResult:
+    def __call__(self, task: Task, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Event]:
         begin = time.perf_counter()
         strict, n_envs = task.config.constraint == "strict", task.config.n_envs
         feasible = strict or is_feasible(task.order)
@@ -87,8 +82,8 @@ class FakeTrainer:
         compliance = 0.97 if feasible else 0.4
         for update in range(rest["update"] + 1, updates + 1):
             if should_stop():
-                report(self._saved(task, rest, update - 1))
-                raise Interrupted
+                yield self._saved(task, rest, update - 1)
+                return
             if self.pause:
                 time.sleep(self.pause)
             if update == 3:
@@ -99,16 +94,16 @@ class FakeTrainer:
                 with (self.marks / "played").open("a") as file:
                     file.write(f"{task.number} {update}\n")
             rate = compliance * update / updates
-            report(UpdateRow(task.number, update, update * n_envs, value - 10 / update, 30 * rate, rate, 3.0, 0.1,
-                             0.01, 0.02))  # fmt: skip
+            yield UpdateRow(task.number, update, update * n_envs, value - 10 / update, 30 * rate, rate, 3.0, 0.1,
+                            0.01, 0.02)  # fmt: skip
             if update % 2 == 0:
-                report(self._saved(task, rest, update))
+                yield self._saved(task, rest, update)
         counts = dict.fromkeys(("fixes", "complied", "violated", "held_steps"), 1.5)
         statistics = {"by_type": dict.fromkeys(UNIT_TYPES, counts), "by_host": {"User1": counts}}
         gain = math.nan if rest["value"] is None else value - rest["value"]
         end = {"number": task.number, "update": updates, "chunks": rest["chunks"] + 1, "value": value}
         head = chance.standard_normal((4, 3)).astype(np.float32)
-        return WorkflowResult(
+        yield WorkflowResult(
             task.number, task.order, value, 0.5, 3 * n_envs, (value,), gain, compliance, 3.0, 0.1, feasible,
             updates * n_envs, updates, "fixed" if strict else "compliant" if feasible else "max_episodes",
             (False,) * 5 if strict else self.held, statistics, time.perf_counter() - begin, {"head": head},
@@ -126,6 +121,13 @@ class FakeTrainer:
             if len(list(self.marks.glob(f"{number}-*"))) < self.deaths:
                 (self.marks / f"{number}-{os.getpid()}").touch()
                 os.kill(os.getpid(), signal.SIGKILL)
+
+
+def result_of(task: Task) -> WorkflowResult:
+    """Of a training to its end."""
+    *_, result = FakeTrainer()(task)
+    assert isinstance(result, WorkflowResult)
+    return result
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -172,7 +174,7 @@ def searched(config: SearchConfig, train: Any = None) -> SeparateSession:
 
 def changed(config: SearchConfig, **changes: Any) -> SearchConfig:
     """Other settings; the flags of `--constraint reward` stand among them."""
-    flags = {name: changes.pop(name) for name in list(changes) if name in RewardFlags.__dataclass_fields__}
+    flags = {name: changes.pop(name) for name in list(changes) if name in RewardProtocol.__dataclass_fields__}
     return dataclasses.replace(config, first_version=dataclasses.replace(config.first_version, **flags), **changes)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import stockade
 from stockade.cage2.actions import ACTION_NAMES
-from stockade.workflow.aligned import COMPLIES, NEUTRAL, NO_FIX, VIOLATES, AlignedVectorEnv, Episodes, judge
+from stockade.workflow.aligned import COMPLIES, NEUTRAL, NO_FIX, VIOLATES, AlignedVectorEnv, Episodes, judge, statistics
 from stockade.workflow.config import RewardProtocol
 from stockade.workflow.orders import CANONICAL, ORDERS, UNIT_TYPES, index_of, one_hot
 from stockade.workflow.units import TYPES
@@ -119,16 +119,16 @@ def test_equal_to_a_slow_version_bit_for_bit(order, config, red, seed):
                 books[i].begin()
                 returns[i] = 0.0
         dead = over
-    episodes, counts = env.take()
+    episodes, means = env.take(), statistics(env.take_counts(), len(rows))
     assert len(rows) == 3 * n
     for column, name in enumerate(("env", "env_return", "alignment", "complied", "judged")):
         np.testing.assert_array_equal(getattr(episodes, name), [row[column] for row in rows], name)
-    found = counts.statistics()["by_host"]
+    found = means["by_host"]
     for host, facts in found.items():
         for name, value in facts.items():
             slow = sum(book.by_host.get(host, {}).get(name, 0) for book in books)
             assert value == slow / len(rows), (host, name)
-    by_type = counts.statistics()["by_type"]
+    by_type = means["by_type"]
     for kind in UNIT_TYPES:
         hosts = [facts for host, facts in found.items() if type_of(host) == kind]
         assert by_type[kind]["fixes"] == pytest.approx(sum(facts["fixes"] for facts in hosts))

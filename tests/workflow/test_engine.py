@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -26,7 +27,7 @@ from stockade.workflow.orders import ORDERS
 from stockade.workflow.records import Saved, Task, UpdateRow, WorkflowResult
 from tests.processes import gone
 from tests.vector.leaks import no_leaks, workers
-from tests.workflow.fake import FakeTrainer, changed, reward_config
+from tests.workflow.fake import FakeTrainer, changed, result_of, reward_config
 
 __all__ = ["no_leaks"]
 
@@ -55,6 +56,10 @@ def play(engine: Engine, tasks: list[Task]) -> list[Event]:
         events.append(event)
         open_ -= isinstance(event, WorkflowResult | Failed)
     return events
+
+
+def worker_pids() -> list[int]:
+    return [process.pid for process in multiprocessing.active_children() if process.pid is not None]
 
 
 def without_time(result: WorkflowResult) -> tuple[object, ...]:
@@ -90,7 +95,7 @@ def test_processes_give_what_the_thread_gives() -> None:
             engine.close()
         answers.append(sorted(without_time(e) for e in events if isinstance(e, WorkflowResult)))
     assert answers[0] == answers[1]
-    assert without_time(FakeTrainer()(task(2), lambda row: None)) not in answers[0]  # weights do matter
+    assert without_time(result_of(task(2))) not in answers[0]  # weights do matter
 
 
 def test_a_worker_that_is_killed_is_replaced_and_its_training_continues_from_the_checkpoint(tmp_path: Path) -> None:
@@ -105,7 +110,7 @@ def test_a_worker_that_is_killed_is_replaced_and_its_training_continues_from_the
     assert all("SIGKILL" in mine[i].reason for i in places)  # type: ignore[union-attr]
     assert [mine[i].update for i in places] == [2, 2]  # type: ignore[union-attr]
     assert [e.update for e in mine[places[-1] + 1 : -1] if isinstance(e, UpdateRow)] == [3, 4]
-    expected = FakeTrainer()(task(1), lambda row: None)
+    expected = result_of(task(1))
     assert isinstance(mine[-1], WorkflowResult)
     assert without_time(mine[-1]) == without_time(expected)
     assert sum(isinstance(e, WorkflowResult) for e in events) == 4
@@ -130,15 +135,15 @@ def test_a_kill_from_outside_is_noticed_at_once(tmp_path: Path) -> None:
     try:
         engine.submit(task(0))
         engine.submit(task(1))
-        (victim, _) = engine.worker_pids
+        victim = worker_pids()[0]
         assert engine.next_event(0.05) is None
         os.kill(victim, signal.SIGKILL)
         begin = time.monotonic()
         event = engine.next_event(25)
         assert isinstance(event, Restarted)
         assert time.monotonic() - begin < 20  # not when the update would have been done
-        assert victim not in engine.worker_pids
-        assert len(engine.worker_pids) == 2
+        assert victim not in worker_pids()
+        assert len(worker_pids()) == 2
     finally:
         engine.close()
 
@@ -193,7 +198,7 @@ PARENT = """
 import sys
 from stockade.workflow.engine import ProcessEngine
 from tests.workflow.fake import FakeTrainer, reward_config
-from tests.workflow.test_engine import task
+from tests.workflow.test_engine import task, worker_pids
 engine = ProcessEngine(2, FakeTrainer(pause=60.0))
 engine.submit(task(0))
 engine.submit(task(1))
@@ -219,7 +224,7 @@ def wait_until_gone(pids: list[int]) -> None:
 
 
 def test_workers_end_when_the_parent_is_killed() -> None:
-    parent, pids = start_parent("print(*engine.worker_pids, flush=True)\nengine.next_event()")
+    parent, pids = start_parent("print(*worker_pids(), flush=True)\nengine.next_event(60)")
     time.sleep(0.2)
     parent.kill()
     parent.communicate(timeout=20)
@@ -229,8 +234,8 @@ def test_workers_end_when_the_parent_is_killed() -> None:
 def test_ctrl_c_is_the_parents_alone() -> None:
     body = """
 try:
-    print(*engine.worker_pids, flush=True)
-    engine.next_event()
+    print(*worker_pids(), flush=True)
+    engine.next_event(60)
 except KeyboardInterrupt:
     print(engine.next_event(0.5), flush=True)  # nobody has died of it
     engine.close()

@@ -71,7 +71,7 @@ def test_compliance_is_that_of_the_episodes_played(runs, capsys, tmp_path):
         generator = np.random.default_rng([seed, 1])
         for _ in range(cell["horizon"]):
             obs = env.step(agent.policy.act(obs, generator))[0]
-        episodes, _ = env.take()
+        episodes = env.take()
         np.testing.assert_allclose(np.sort(episodes.env_return), np.sort(written["cells"][k]["returns"]), atol=1e-6)
         rates = episodes.rates(None)
         assert cell["fixes"] == episodes.judged.mean()

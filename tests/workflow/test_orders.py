@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import stockade
-from stockade.baselines import make_baseline
+from stockade.baselines import Baseline
 from stockade.cage2.scenario import FOOTHOLD, HOSTS
 from stockade.errors import InputError
 from stockade.workflow.orders import (
@@ -199,7 +199,7 @@ def test_what_red_can_hold_is_a_matter_of_time() -> None:
 @pytest.mark.parametrize("policy", ["greedy", "react-restore", "react-remove", "random"])
 def test_red_holds_nothing_else_in_other_play(red: str, policy: str) -> None:
     """Other blues, other seeds, green at work: all they let red hold was foreseen."""
-    blue, rng = make_baseline(policy), np.random.default_rng(1)
+    blue, rng = Baseline(policy), np.random.default_rng(1)
     envs = stockade.make_vec(500, red=red, green="active")
     obs, _ = envs.reset(seed=12345)
     held = np.zeros(len(HOSTS), np.bool_)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stockade.workflow.precedence import Effect, Precedences, precedence_effects
+from stockade.workflow.posterior import Effect, Precedences, precedence_effects
 from tests.workflow.pairs import pairs_of
 
 ORDERS = list(itertools.permutations(("a", "b", "c", "d")))
@@ -38,7 +38,7 @@ def test_additive_effects_are_recovered_in_the_sequence_that_is_better() -> None
     found = effects_of(ADDITIVE)
     first, second = found.effects[:2]
     assert (first.before, first.after, second.before, second.after) == ("a", "b", "d", "a")
-    assert (first.effect, second.effect) == (pytest.approx(4, abs=0.05), pytest.approx(2, abs=0.05))
+    assert (first.value, second.value) == (pytest.approx(4, abs=0.05), pytest.approx(2, abs=0.05))
     for e in found.effects:
         true = WORTH.get((e.before, e.after), -WORTH.get((e.after, e.before), 0.0))
         assert e.low <= true <= e.high
@@ -69,7 +69,7 @@ def test_pairs_that_do_not_vary_are_left_out() -> None:
     keep = [k for k, order in enumerate(ORDERS) if order[-1] == "d"]
     found = effects_of(ADDITIVE, keep=keep)
     assert {(e.before, e.after) for e in found.effects} <= set(itertools.permutations("abc", 2))
-    assert one(found, "a", "b").effect == pytest.approx(4, abs=0.2)
+    assert one(found, "a", "b").value == pytest.approx(4, abs=0.2)
     assert len(found.effects) == 3
 
 
@@ -85,7 +85,7 @@ def test_one_swap_is_the_difference_of_two_orders() -> None:
     keep = [ORDERS.index(("a", "b", "c", "d")), ORDERS.index(("b", "a", "c", "d"))]
     (effect,) = effects_of(ADDITIVE, keep=keep).effects
     assert (effect.before, effect.after, effect.swaps, effect.in_best) == ("a", "b", 1, True)
-    assert effect.effect == pytest.approx(4, abs=0.02)
+    assert effect.value == pytest.approx(4, abs=0.02)
     assert effect.high - effect.low == pytest.approx(2 * 1.96 * 0.1 * np.sqrt(2), rel=0.1)
 
 
@@ -103,4 +103,4 @@ def test_precise_orders_count_more() -> None:
     sd = np.where(np.arange(len(ORDERS)) == 0, 3.0, 0.05)
     samples = values + sd * rng.standard_normal((4000, len(ORDERS)))
     found = precedence_effects(samples, PRECEDES.astype(float), PAIRS, values == values.max(), rng)
-    assert one(found, "a", "b").effect == pytest.approx(4, abs=0.1)
+    assert one(found, "a", "b").value == pytest.approx(4, abs=0.1)

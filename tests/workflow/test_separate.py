@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +21,25 @@ from stockade.errors import InputError
 from stockade.learn.checkpoint import load
 from stockade.workflow import separate
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.engine import TrainingFailedError
+from stockade.workflow.engine import Event, TrainingFailedError
 from stockade.workflow.orders import ALL_MATTER, ORDERS, restricted
-from stockade.workflow.records import Task, UpdateRow, WorkflowResult
+from stockade.workflow.records import Task, WorkflowResult
 from stockade.workflow.search import search
 from stockade.workflow.separate import SeparateSession, allowance, parent_of, seed_of, whole_updates
 from stockade.workflow.store import GP_COLUMNS, TRAINING_COLUMNS, SearchFolder
 from stockade.workflow.training import train_workflow
 from stockade.workflow.units import FREE, TYPES
-from tests.workflow.fake import HELD, FakeTrainer, changed, content_of, reward_config, rows_of, searched, true_value
+from tests.workflow.fake import (
+    HELD,
+    FakeTrainer,
+    changed,
+    content_of,
+    result_of,
+    reward_config,
+    rows_of,
+    searched,
+    true_value,
+)
 
 CONFIG = reward_config(n_envs=10, total_episodes=400, max_episodes=100, min_episodes=40, name="x")
 STRICT = SearchConfig(train="separate", n_envs=10, total_episodes=1000, max_episodes=40, name="x", n_eval_episodes=50)
@@ -54,13 +64,12 @@ class Recorder(FakeTrainer):
         object.__setattr__(self, "tasks", [])
         object.__setattr__(self, "results", {})
 
-    def __call__(
-        self, task: Task, report: Callable[[UpdateRow], None], should_stop: Callable[[], bool] = lambda: False
-    ) -> WorkflowResult:
+    def __call__(self, task: Task, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Event]:
         self.tasks.append(task)  # type: ignore[attr-defined]
-        result = super().__call__(task, report, should_stop)
-        self.results[task.number] = result  # type: ignore[attr-defined]
-        return result
+        for event in super().__call__(task, should_stop):
+            if isinstance(event, WorkflowResult):
+                self.results[task.number] = event  # type: ignore[attr-defined]
+            yield event
 
 
 # -------------------------------------------------------------------------------------------------------------- budget
@@ -134,9 +143,8 @@ def test_episodes_are_counted_exactly(tmp_path: Path, parallel: int, changes: di
 
 
 def test_more_than_was_allowed_is_an_error(tmp_path: Path) -> None:
-    def greedy(task: Task, report: object, should_stop: object = None) -> WorkflowResult:
-        result = FakeTrainer()(task, lambda row: None)
-        return dataclasses.replace(result, episodes=task.episodes + 1)
+    def greedy(task: Task, should_stop: object = None) -> Iterator[Event]:
+        yield dataclasses.replace(result_of(task), episodes=task.episodes + 1)
 
     with pytest.raises(RuntimeError, match="played 101 episodes instead of 100"):
         run(tmp_path, greedy)
@@ -248,7 +256,7 @@ def test_whom_a_workflow_inherits_from(seen: list[int], new: int, matters: list[
 
 def _result(number: int, order: tuple[int, ...]) -> WorkflowResult:
     config = reward_config(n_envs=2, total_episodes=10, max_episodes=10, min_episodes=0)
-    return FakeTrainer()(Task(number, order, config, 0, 2), lambda row: None)
+    return result_of(Task(number, order, config, 0, 2))
 
 
 @pytest.mark.parametrize("inherit", ["none", "last", "nearest", "same"])

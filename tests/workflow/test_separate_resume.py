@@ -16,10 +16,10 @@ import psutil
 import pytest
 
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.records import Saved, Task
+from stockade.workflow.records import Saved, Task, UpdateRow, WorkflowResult
 from stockade.workflow.store import SearchFolder
 from stockade.workflow.training import CHECKPOINT_UPDATES, train_workflow
-from tests.workflow.fake import FakeTrainer, content_of, reward_config, rows_of, searched
+from tests.workflow.fake import FakeTrainer, content_of, result_of, reward_config, rows_of, searched
 
 CONFIG = reward_config(n_envs=10, total_episodes=700, max_episodes=100, min_episodes=40, inherit="nearest", name="x")
 #: With these a real training takes a second.
@@ -99,7 +99,7 @@ def test_half_a_line_and_a_policy_without_a_result_do_no_harm(whole: dict[str, o
     proposed = folder.read_state().proposals[-1]
     assert proposed.number == 4
     task = Task(4, proposed.order, CONFIG, 77, 10)
-    folder.save_policy(FakeTrainer()(task, lambda row: None), CONFIG)
+    folder.save_policy(result_of(task), CONFIG)
     with (tmp_path / "x" / "training_log.csv").open("a") as file:
         file.write("4,6,defender > op_server > enterprise > op_host > user,1,10,999,-1,0,-1,0,0,0,0,0\n4,6,defen")
     searched(dataclasses.replace(runs, resume="x"))
@@ -161,7 +161,7 @@ def test_several_at_once_leave_nothing_behind_and_go_on(tmp_path: Path, number: 
         parent = proposed.inherit
         weights = None if parent is None else folder.load_policy(parent, orders[parent])[0]
         task = Task(proposed.number, proposed.order, CONFIG, proposed.seed, proposed.episodes, weights)
-        assert FakeTrainer()(task, lambda row: None).value == result.value  # as it was proposed, so it was trained
+        assert result_of(task).value == result.value  # as it was proposed, so it was trained
     rows = rows_of(tmp_path / "x" / "training_log.csv")
     assert len({(row["number"], row["update"]) for row in rows}) == len(rows)
     assert int(rows[-1]["total_episodes"]) == sum(r.episodes for r in state.results)
@@ -191,13 +191,15 @@ def test_kill_9_of_real_trainings_then_resume_gives_the_very_same_weights(tmp_pa
 @pytest.mark.parametrize("settings", [REAL, STRICT], ids=["reward", "strict"])
 def test_a_training_continues_from_any_of_its_checkpoints_bit_for_bit(settings: SearchConfig) -> None:
     task = Task(0, (1, 2, 0, 3, 4), dataclasses.replace(settings, update_steps=11), 5, 300)
-    states: list[Saved] = []
-    whole = train_workflow(task, lambda event: states.append(event) if isinstance(event, Saved) else None)
+    *events, whole = train_workflow(task)
+    assert isinstance(whole, WorkflowResult)
+    states = [event for event in events if isinstance(event, Saved)]
     assert len(states) >= 2
     for saved in states:
-        rows: list[object] = []
-        again = train_workflow(dataclasses.replace(task, state=saved.state), rows.append)
-        assert rows[0].update == saved.update + 1  # type: ignore[attr-defined]
+        first, *_, again = train_workflow(dataclasses.replace(task, state=saved.state))
+        assert isinstance(first, UpdateRow)
+        assert first.update == saved.update + 1
+        assert isinstance(again, WorkflowResult)
         assert (again.value, again.episodes, again.updates) == (whole.value, whole.episodes, whole.updates)
         assert all(np.array_equal(again.weights[name], whole.weights[name]) for name in whole.weights)
 

@@ -85,7 +85,7 @@ def test_a_refused_fix_looks_like_sleep_to_the_agent() -> None:
     twin = strict(400, [FREE], obs="memory", red="meander")
     obs, _ = env.reset(seed=3)
     twin.reset(seed=3)
-    size, refused = obs.shape[1] - len(TYPES.pairs), 0
+    size, refused = obs.shape[1] - len(TYPES.context(FREE)), 0
     for _ in range(40):
         held = env.envs.true_state().red_access
         chosen = np.array([forbidden(row, fix, TYPES, USER_FIRST) for row in held])

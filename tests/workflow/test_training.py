@@ -9,11 +9,11 @@ import pytest
 
 from stockade.errors import InputError
 from stockade.learn.policy import Architecture, Policy
+from stockade.workflow.aligned import statistics
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import CANONICAL, ORDERS
-from stockade.workflow.records import Task, UpdateRow, WorkflowResult
+from stockade.workflow.records import Saved, Task, UpdateRow, WorkflowResult
 from stockade.workflow.training import (
-    Interrupted,
     StopRule,
     make_aligned,
     measure,
@@ -29,9 +29,10 @@ SMALL = reward_config(
 
 
 def trained(config: SearchConfig, episodes: int = 60, seed: int = 5, **task) -> tuple[WorkflowResult, list[UpdateRow]]:
-    rows: list[UpdateRow] = []
     order = task.pop("order", ORDERS[7])
-    return train_workflow(Task(3, order, config, seed, episodes, **task), rows.append), rows
+    *rows, result = train_workflow(Task(3, order, config, seed, episodes, **task))
+    assert isinstance(result, WorkflowResult)
+    return result, [row for row in rows if isinstance(row, UpdateRow)]
 
 
 def same_weights(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
@@ -147,7 +148,7 @@ def test_greedy_episodes_judge_if_asked():
     episodes, counts = play_greedily(policy, config, result.order, 40, 5)
     assert result.value == episodes.env_return.mean()
     assert result.value_error == standard_error(episodes.env_return)
-    assert result.statistics == counts.statistics()
+    assert result.statistics == statistics(counts, 40)
     assert result.compliance == measure(episodes, None)[2] or math.isnan(result.compliance)
     assert len(rows) * 10 == result.episodes  # evaluation is not training
 
@@ -165,14 +166,16 @@ def test_it_learns_to_comply():
 
 
 def test_a_training_ends_when_asked():
-    with pytest.raises(Interrupted):
-        train_workflow(Task(0, ORDERS[0], SMALL, 0, 60), lambda row: None, lambda: True)
+    assert not list(train_workflow(Task(0, ORDERS[0], SMALL, 0, 60), lambda: True))
+    answers = iter([False, False, True])
+    events = list(train_workflow(Task(0, ORDERS[0], SMALL, 0, 60), lambda: next(answers)))
+    assert [(type(e), e.update) for e in events] == [(UpdateRow, 1), (UpdateRow, 2), (Saved, 2)]  # type: ignore[union-attr]
 
 
 # ---------------------------------------------------------------------------------------------------------- measuring
 def test_of_no_episodes_everything_is_unknown():
     env = make_aligned(SMALL, ORDERS[0], 2)
-    assert all(math.isnan(x) for x in measure(env.take()[0], None))
+    assert all(math.isnan(x) for x in measure(env.take(), None))
     env.close()
 
 

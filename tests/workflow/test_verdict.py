@@ -13,8 +13,7 @@ from scipy import stats
 from stockade.errors import InputError
 from stockade.text import WIDTH
 from stockade.workflow import posterior
-from stockade.workflow.posterior import Measured
-from stockade.workflow.precedence import Estimate
+from stockade.workflow.posterior import Estimate, Measured
 from stockade.workflow.verdict import Verdict, judge, verdict_lines
 from tests.workflow.pairs import pairs_of
 
@@ -109,8 +108,10 @@ def play(searches: int, draws: int = 1000, seed: int = 1, **fixed: Any) -> tuple
         verdict = judge(measured, draws=draws, seed=number)[-1]
         truth = values.min(axis=0)
         equal = truth >= truth.max() - max(0.3, 0.03 * abs(truth.max()))
-        hits.append(any(o.best for o, v in zip(verdict.orders, truth, strict=True) if v >= truth.max() - 1e-9))
-        sizes.append(sum(order.best for order in verdict.orders))
+        hits.append(
+            any(o.order in verdict.best for o, v in zip(verdict.orders, truth, strict=True) if v >= truth.max() - 1e-9)
+        )
+        sizes.append(len(verdict.best))
         for order, value, same in zip(verdict.orders, truth, equal, strict=True):
             share = same / equal.sum()
             covered = bool(order.low <= value <= order.high)
@@ -263,7 +264,7 @@ def test_the_worst_case_is_the_minimum_over_attackers() -> None:
     first, second = (verdicts[0].orders[k].order for k in (0, 1))
     assert [verdict.best for verdict in verdicts] == [(first,), (second,)]
     assert verdicts[1].orders[0].value == pytest.approx(-8, abs=0.1)
-    assert [each.value for each in verdicts[0].orders[0].by_attacker] == pytest.approx([-2, -8], abs=0.1)
+    assert [each.value for each in verdicts[0].orders[0].by_attacker.values()] == pytest.approx([-2, -8], abs=0.1)
     text = words(verdicts)
     assert "Mean over bline and meander:" in text
     assert "Worst case of bline and meander:" in text
@@ -293,9 +294,9 @@ def test_two_episodes_are_not_overrated() -> None:
         rng = np.random.default_rng(number)
         truth = true_values(rng, "normal", 3)
         returns = truth[:, None] + rng.normal(0, rng.choice([0.5, 3.0]), (6, 2))
-        orders = judge(measured_of(returns[None]), draws=500)[0].orders
-        hits.append(orders[int(truth.argmax())].best)
-        covered += [order.low <= value <= order.high for order, value in zip(orders, truth, strict=True)]
+        verdict = judge(measured_of(returns[None]), draws=500)[0]
+        hits.append(verdict.orders[int(truth.argmax())].order in verdict.best)
+        covered += [order.low <= value <= order.high for order, value in zip(verdict.orders, truth, strict=True)]
     assert np.mean(hits) >= 0.9
     assert np.mean(covered) >= 0.85
 
@@ -307,8 +308,8 @@ def test_two_episodes_are_not_overrated() -> None:
         ({"returns": np.zeros((1, 6, 1))}, "2 episodes"),
         ({"returns": np.zeros((1, 5, 10))}, r"returns: shape \(1, 5, 10\)"),
         ({"precedes": np.zeros((6, 2))}, "precedes: shape"),
-        ({"precedes": np.full((6, 3), 0.4)}, "only 0, 1"),
-        ({"training_sd": np.full((1, 6), -1.0)}, "negative"),
+        ({"precedes": np.full((6, 3), 0.3)}, r"precedes: the value at \(0, 0\) is 0.3"),
+        ({"training_sd": np.full((1, 6), -1.0)}, r"training_sd: the value at \(0, 0\) is -1"),
         ({"free_returns": np.zeros((1, 9))}, "free_returns: shape"),
     ],
 )
@@ -350,7 +351,7 @@ def test_words_claim_no_effect_whose_interval_has_zero() -> None:
     unsure = two_groups(values=np.array([-3.0, -3.1, -3.3, -5.2, -5.4, -5.0]), training_sd=np.full((1, 6), 2.0))
     verdicts = judge(unsure, draws=2000)
     effect = verdicts[0].precedences.effects[0]
-    assert effect.low < 0 < 0.3 < effect.effect
+    assert effect.low < 0 < 0.3 < effect.value
     assert "worth" not in words(verdicts)
 
 
