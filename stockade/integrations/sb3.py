@@ -18,9 +18,8 @@ from stockade.cage2.actions import ACTION_MASK
 from stockade.errors import InputError
 from stockade.make import make_vec
 from stockade.vector.base import BaseVectorEnv
-from stockade.vector.infos import scatter_infos
 from stockade.vector.native import NativeVectorEnv
-from stockade.vector.outcome import Factory
+from stockade.vector.outcome import Factory, scatter_infos
 from stockade.vector.spaces import value_of
 
 try:

@@ -5,7 +5,7 @@
 become ready (`async`, `ray`). `NativeVectorEnv` runs the built-in world, compiled. All keep one contract (base.py),
 which `check_vector_env` verifies on any vector environment; docs/backends.md says which to take when.
 
-The contract: base, spaces, slice, outcome, infos, truth; native with native_slice. Backends with workers: workers,
+The contract: base, spaces, slice, outcome, truth; native with native_slice. Backends with workers: workers,
 asynchronous (parent), host (worker), local/, ray/. Tools: make, tune, check/ (the public checker), testing (synthetic
 environments).
 

@@ -15,8 +15,7 @@ from gymnasium.vector import AutoresetMode
 
 from stockade.cage2.seeds import SeedLike, read_seeds
 from stockade.vector.base import StepResult
-from stockade.vector.infos import gather_infos
-from stockade.vector.outcome import Factory, Failure, Outcome, RunConfig
+from stockade.vector.outcome import Factory, Failure, Outcome, RunConfig, gather_infos
 from stockade.vector.spaces import rows_of
 from stockade.vector.workers import Call, Replies, WorkerVectorEnv
 

@@ -16,8 +16,7 @@ from gymnasium.vector.utils import batch_space
 
 from stockade.cage2.seeds import SeedLike, Seeds, read_seeds
 from stockade.errors import ResetNeededError, UnsupportedFeatureError
-from stockade.vector.infos import gather_infos
-from stockade.vector.outcome import Description, Failure, Outcome, RunConfig, Saved, raise_failure
+from stockade.vector.outcome import Description, Failure, Outcome, RunConfig, Saved, gather_infos, raise_failure
 from stockade.vector.slice import RUNNING
 from stockade.vector.spaces import ActionGate, Buffers, Tree, copied
 from stockade.vector.truth import TrueStates

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from stockade.vector.infos import scatter_infos
 from stockade.vector.local.channel import from_peer, to_parent
-from stockade.vector.outcome import Description, Failure, Inheritance, Outcome, RunConfig, build_environments
-from stockade.vector.slice import EnvSlice
+from stockade.vector.outcome import Description, Failure, Inheritance, Outcome, RunConfig, scatter_infos
+from stockade.vector.slice import EnvSlice, build_environments
 from stockade.vector.spaces import Buffers, rows_of
 
 CHANGING = ("step", "reset", "restore", "refresh_truths", "step_some", "reset_some")

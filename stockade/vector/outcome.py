@@ -4,6 +4,7 @@ factory -> environments -> `Description` -> the parent, which sets up arrays for
 command -> slice -> `Outcome`: infos, failures, true states, values -> the user.
 
 A failure crosses the process border as plain data and becomes, on the user's side, the original exception again.
+Infos: one dictionary each <-> Gymnasium's one dictionary of arrays with `_key` masks.
 """
 
 import traceback
@@ -14,7 +15,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, Self
 import cloudpickle
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from stockade.errors import EnvironmentFailure, UnsupportedFeatureError
 from stockade.vector.spaces import Layout
@@ -90,38 +91,18 @@ class Description:
     def of(cls, environment: gymnasium.Env[Any, Any]) -> Self:
         """Describe one environment, on behalf of all that its factory makes."""
         world: Any = environment.unwrapped
-        dtype = getattr(world, "true_state_dtype", None) if hasattr(world, "write_true_state") else None
+        writes = hasattr(world, "write_true_state")
+        dtype = getattr(world, "true_state_dtype", None) if writes else None
         typed = None if dtype is None else np.dtype(dtype)
         layout = Layout(environment.observation_space, environment.action_space, typed)
-        return cls(
-            layout,
-            dict(environment.metadata),
-            environment.render_mode,
-            hasattr(world, "true_state") or hasattr(world, "write_true_state"),
-            getattr(world, "true_state_view", None),
-        )
+        has_truth, view = writes or hasattr(world, "true_state"), getattr(world, "true_state_view", None)
+        return cls(layout, dict(environment.metadata), environment.render_mode, has_truth, view)
 
     def check(self, config: RunConfig) -> None:
         """Refuse a configuration that the environments cannot serve."""
         rule = config.true_states
         if rule is not None and not self.has_true_state:
             raise UnsupportedFeatureError(f"true_states={rule!r} needs environments with a method true_state()")
-
-
-def build_environments(factory: Factory, count: int) -> list[gymnasium.Env[Any, Any]]:
-    """Build `count` environments; if one fails, close those that exist."""
-    environments: list[gymnasium.Env[Any, Any]] = []
-    try:
-        for _ in range(count):
-            environments.append(factory())
-            first, latest = environments[0], environments[-1]
-            if (latest.observation_space, latest.action_space) != (first.observation_space, first.action_space):
-                raise ValueError(f"the factory gives environments with different spaces: {first} and {latest}")
-    except BaseException:
-        for environment in environments:
-            environment.close()
-        raise
-    return environments
 
 
 @dataclass
@@ -192,3 +173,35 @@ def raise_original(failure: Failure, cause: Exception) -> NoReturn:
         raise cause
     original.add_note(str(cause))
     raise original from cause
+
+
+def gather_infos(infos: list[tuple[int, dict[str, Any]]], size: int) -> dict[str, Any]:
+    """Infos by place -> one dictionary of arrays of that size with masks, as the installed Gymnasium makes them."""
+    gathered: dict[str, Any] = {}
+    shaper: VectorEnv[Any, Any, Any] = VectorEnv()
+    shaper.num_envs = size
+    shaper.closed = True
+    for place, info in infos:
+        gathered = shaper._add_info(gathered, info, place)
+    return gathered
+
+
+def scatter_infos(info: dict[str, Any], infos: list[dict[str, Any]]) -> None:
+    """The other way: put arrays with masks into the dictionaries of each."""
+    for key, value in info.items():
+        if key.startswith("_") and key[1:] in info:
+            continue
+        mask = info.get(f"_{key}")
+        places = range(len(infos)) if mask is None else np.flatnonzero(mask).tolist()
+        if isinstance(value, dict):
+            parts: list[dict[str, Any]] = [{} for _ in infos]
+            scatter_infos(value, parts)
+            for i in places:
+                infos[i][key] = parts[i]
+        elif np.ndim(value) > 1:
+            for i in places:
+                infos[i][key] = value[i].copy()  # a view would keep the arrays of all alive
+        else:
+            values = np.asarray(value).tolist()  # Python's own numbers, as an environment gives them
+            for i in places:
+                infos[i][key] = values[i]

@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from stockade.errors import NonFiniteError, UnsupportedFeatureError
-from stockade.vector.outcome import Failure, Inheritance, Outcome, RunConfig, Saved
+from stockade.vector.outcome import Factory, Failure, Inheritance, Outcome, RunConfig, Saved
 from stockade.vector.spaces import Buffers, Tree, all_values, copied, leaves, row_writer, value_of
 
 RUNNING, RESET_OWED, LOST, FAILED = range(4)
@@ -335,6 +335,22 @@ class EnvSlice:
             raise NonFiniteError(self.first + i, self.clock - self.began[i], "reward")
         if not all(np.isfinite(array[i]).all() for array in self._float_leaves):
             raise NonFiniteError(self.first + i, self.clock - self.began[i], "observation")
+
+
+def build_environments(factory: Factory, count: int) -> list[gymnasium.Env[Any, Any]]:
+    """Build `count` environments; if one fails, close those that exist."""
+    environments: list[gymnasium.Env[Any, Any]] = []
+    try:
+        for _ in range(count):
+            environments.append(factory())
+            first, latest = environments[0], environments[-1]
+            if (latest.observation_space, latest.action_space) != (first.observation_space, first.action_space):
+                raise ValueError(f"the factory gives environments with different spaces: {first} and {latest}")
+    except BaseException:
+        for environment in environments:
+            environment.close()
+        raise
+    return environments
 
 
 def _method(world: Any, name: str) -> Callable[..., Any]:

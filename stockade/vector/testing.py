@@ -13,22 +13,25 @@ import gymnasium
 import numpy as np
 
 FaultKind = Literal["exit", "kill", "segfault", "hang", "exception", "nan_reward", "nan_observation", "grow"]
+_ENDS: dict[str, Callable[[], object]] = {
+    "exit": lambda: os._exit(3),
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "segfault": lambda: ctypes.string_at(0),
+    "hang": lambda: threading.Event().wait(),
+}
+_TRUE_STATE_SIZE = 64
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that goes wrong.
+    """Something that goes wrong: the process ends itself (exit), is killed, or reads a null pointer (segfault).
 
-    Attributes:
-        kind: what: the process ends itself (exit), is killed, or reads a null pointer (segfault); the step never
-            returns (hang), raises, or gives a NaN; the process grows by `megabytes` a step from then on (grow).
-        step: at which step in the life of the environment, 1 being the first; 0 for the first reset.
-        seed: only in the environment that was last seeded with this; None for all.
+    Or the step never returns (hang), raises, gives a NaN; the process grows by `megabytes` a step from then on (grow).
     """
 
     kind: FaultKind
-    step: int = 1
-    seed: int | None = None
+    step: int = 1  # in the life of the environment; 0 for the first reset
+    seed: int | None = None  # only in the environment that was last seeded with this; None for all
     megabytes: int = 64
 
 
@@ -50,7 +53,7 @@ class SyntheticEnv(gymnasium.Env[np.ndarray, np.int64]):
             much time has passed on the clock; "sleep" leaves the core to others.
         observation_size: number of observed floats, at least 3.
         info_size: bytes of info at every step.
-        true_state, true_state_size: see above, None for none; its number of float32.
+        true_state: see above, None for none.
         faults: what goes wrong, and when.
     """
 
@@ -66,7 +69,6 @@ class SyntheticEnv(gymnasium.Env[np.ndarray, np.int64]):
         observation_size: int = 52,
         info_size: int = 0,
         true_state: Literal["typed", "object"] | None = None,
-        true_state_size: int = 64,
         horizon: int = 100,
         fixed_length: bool = False,
         faults: tuple[Fault, ...] = (),
@@ -88,11 +90,11 @@ class SyntheticEnv(gymnasium.Env[np.ndarray, np.int64]):
         self._terminates, self._factor = False, 0.0
         self._observation = np.zeros(observation_size, np.float32)
         if true_state == "typed":
-            self.true_state_dtype = np.dtype([("time", np.int64), ("values", np.float32, (true_state_size,))])
+            self.true_state_dtype = np.dtype([("time", np.int64), ("values", np.float32, (_TRUE_STATE_SIZE,))])
             self.write_true_state = self._write_true_state
             self.true_state: Callable[[], Any] = self._true_record
         elif true_state == "object":
-            self.true_state = lambda: SyntheticState(self._time, np.full(true_state_size, self._factor, np.float32))
+            self.true_state = lambda: SyntheticState(self._time, np.full(_TRUE_STATE_SIZE, self._factor, np.float32))
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -104,9 +106,8 @@ class SyntheticEnv(gymnasium.Env[np.ndarray, np.int64]):
         if self._life == 0 and 0 in self._faults:
             self._suffer(self._faults[0])
         self._time = 0
-        if self._fixed_length:
-            self._length, self._terminates = self._horizon, False
-        else:
+        self._length, self._terminates = self._horizon, False
+        if not self._fixed_length:
             self._length = int(self.np_random.integers(self._horizon // 2, self._horizon + 1))
             self._terminates = bool(self.np_random.integers(2))
         self._factor = float(self.np_random.random())
@@ -184,14 +185,8 @@ class SyntheticEnv(gymnasium.Env[np.ndarray, np.int64]):
     def _suffer(self, fault: Fault, reward: float = 0.0) -> float:
         if fault.seed is not None and fault.seed != self._seed:
             return reward
-        if fault.kind == "exit":
-            os._exit(3)
-        if fault.kind == "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
-        if fault.kind == "segfault":
-            ctypes.string_at(0)
-        if fault.kind == "hang":
-            threading.Event().wait()
+        if fault.kind in _ENDS:
+            _ENDS[fault.kind]()
         if fault.kind == "exception":
             raise SyntheticFault(f"a fault was ordered for step {fault.step}")
         if fault.kind == "nan_observation":

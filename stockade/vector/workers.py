@@ -19,7 +19,7 @@ from stockade.errors import VectorError, WorkerDiedError, WorkerStartError, Work
 from stockade.vector.base import BaseVectorEnv
 from stockade.vector.host import SliceSpec
 from stockade.vector.local.channel import to_worker
-from stockade.vector.outcome import Factory, Failure, Inheritance, Outcome, RunConfig, raise_original
+from stockade.vector.outcome import Description, Factory, Failure, Inheritance, Outcome, RunConfig, raise_original
 from stockade.vector.spaces import Buffers, Layout, assign, copied, rows_of
 
 STEPS = ("step", "step_some")
@@ -40,6 +40,39 @@ class Call(NamedTuple):
 
 
 Replies = list[tuple[Call, Outcome | None]]
+
+
+class Worker:
+    """A worker as the parent sees it; `where` it runs is for messages. Backends add kill() and death()."""
+
+    spec: SliceSpec
+    where = ""
+    alive = True  # False once its loss has been noticed
+
+    @property
+    def name(self) -> str:
+        return f"worker {self.spec.index} ({self.where}environments {self.spec.span})"
+
+    def greet(self) -> Description:
+        """What it says of its environments, once it has built them; or the exception that stopped it."""
+        answer = self._answer()
+        if isinstance(answer, Failure):
+            message = f"worker {self.spec.index} could not build its environments {self.spec.span}:\n{answer.text}"
+            raise_original(answer, WorkerStartError(message, self.spec.index, self.spec.env_ids))
+        description: Description = answer
+        return description
+
+    def _answer(self) -> Any:
+        """Its first message: a description, or a failure."""
+        raise NotImplementedError
+
+    def overdue(self, note: str = "") -> WorkerTimeoutError:
+        return WorkerTimeoutError(
+            f"{self.name} did not answer within timeout={self.spec.config.timeout} s and was killed; pass a larger "
+            f"timeout=, or None to wait for ever, if steps may take that long. {note}",
+            self.spec.index,
+            self.spec.env_ids,
+        )
 
 
 class WorkerVectorEnv(BaseVectorEnv):
@@ -85,7 +118,7 @@ class WorkerVectorEnv(BaseVectorEnv):
     def workers(self) -> int:
         return len(self._workers)
 
-    # What a backend provides; workers have spec, alive, greet(), kill(), death() and overdue()
+    # What a backend provides
 
     def _connect(self, how: Any, n_envs: int) -> int:
         """Get ready to start workers; returns how many there will be."""
@@ -234,19 +267,3 @@ class WorkerVectorEnv(BaseVectorEnv):
     def _observations(self) -> Any:
         self._keep_whole()
         return super()._observations()
-
-
-def overdue(name: str, spec: SliceSpec, note: str = "") -> WorkerTimeoutError:
-    return WorkerTimeoutError(
-        f"{name} did not answer within timeout={spec.config.timeout} s and was killed; pass a larger timeout=, or None "
-        f"to wait for ever, if steps may take that long. {note}",
-        spec.index,
-        spec.env_ids,
-    )
-
-
-def raise_if_failed(answer: Any, spec: SliceSpec) -> None:
-    """If a worker could not build its environments, raise what stopped it."""
-    if isinstance(answer, Failure):
-        message = f"worker {spec.index} could not build its environments {spec.span}:\n{answer.text}"
-        raise_original(answer, WorkerStartError(message, spec.index, spec.env_ids))

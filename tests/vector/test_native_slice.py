@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 import stockade
 from stockade.cage2.seeds import read_seeds
 from stockade.vector.check.trial import plain
-from stockade.vector.infos import scatter_infos
 from stockade.vector.native_slice import NativeFactory
-from stockade.vector.outcome import Description, Inheritance, RunConfig
+from stockade.vector.outcome import Description, Inheritance, RunConfig, scatter_infos
 from stockade.vector.slice import EnvSlice
 from stockade.vector.spaces import Buffers
 

@@ -11,7 +11,7 @@ import time
 
 from stockade.vector.asynchronous import AsyncVectorEnv
 from stockade.vector.host import SliceSpec
-from stockade.vector.local.env import PoolConfig, ProcessVectorEnv, Worker, pollable
+from stockade.vector.local.env import PoolConfig, ProcessVectorEnv, ProcessWorker, pollable
 
 _SHORTEST_NAP, _LONGEST_NAP = 0.0003, 0.02
 """Seconds. Shorter ones cost what they save; longer ones would keep a death unnoticed."""
@@ -26,7 +26,7 @@ class AsyncPoolVectorEnv(AsyncVectorEnv, ProcessVectorEnv):
         self._selector.register(pollable(self._deaths), selectors.EVENT_READ, None)
         return workers
 
-    def _place(self, worker: Worker) -> None:
+    def _place(self, worker: ProcessWorker) -> None:
         super()._place(worker)
         self._selector.register(worker.reply_fd, selectors.EVENT_READ, worker)
 

@@ -24,9 +24,9 @@ from stockade.vector.local.channel import Channel, from_peer, milliseconds_until
 from stockade.vector.local.machine import StartMethod, allow_open_files, describe_exit, ready_to_start
 from stockade.vector.local.shared import MESSAGE, PAYLOAD, STEP_ALL, Ring, SharedBlock, ring_bytes
 from stockade.vector.local.worker import Placement, run_worker
-from stockade.vector.outcome import Description, Outcome
+from stockade.vector.outcome import Outcome
 from stockade.vector.spaces import Buffers, Layout
-from stockade.vector.workers import STEPS, Call, Replies, WorkerVectorEnv, overdue, raise_if_failed
+from stockade.vector.workers import STEPS, Call, Replies, Worker, WorkerVectorEnv
 
 _DIE_SECONDS = 1.0
 _FDS_PER_WORKER = 5
@@ -45,7 +45,7 @@ class PoolConfig:
     preload: tuple[str, ...] = ()
 
 
-class Worker:
+class ProcessWorker(Worker):
     """A worker process. `deaths` is readable while a death was not noticed, `unwanted` what a forked one must close."""
 
     def __init__(
@@ -53,7 +53,6 @@ class Worker:
     ) -> None:
         self.spec = spec
         self.outstanding = 0  # replies it owes
-        self.alive = True  # False once its death has been noticed
         self.commands: Ring | None = None
         self.replies: Ring | None = None
         self._late = False  # killed because it did not answer
@@ -73,6 +72,7 @@ class Worker:
             except BaseException:
                 ours.close()
                 raise
+        self.where = f"process {self.process.pid}, "
         self.channel = Channel(ours, patient=False)
         self._poll = select.poll()
         self._poll.register(pollable(deaths), select.POLLIN)
@@ -89,18 +89,14 @@ class Worker:
         """Readable when there is something to collect."""
         return self.channel.fd if self.replies is None else self.replies.fd
 
-    def greet(self) -> Description:
-        """What it says of its environments, once it has built them."""
+    def _answer(self) -> Any:
         timeout = self.spec.config.timeout
         try:
-            answer = from_peer(self.channel.receive(None if timeout is None else time.monotonic() + timeout))
+            return from_peer(self.channel.receive(None if timeout is None else time.monotonic() + timeout))
         except EOFError:
             raise self.death("It ended while it was building its environments.") from None
         except TimeoutError:
             raise self.overdue("It was building its environments.") from None
-        raise_if_failed(answer, self.spec)
-        description: Description = answer
-        return description
 
     def place(self, block: SharedBlock | None, placement: Placement | None) -> None:
         """Tell the worker where its memory is, and get ready to wait for it."""
@@ -191,17 +187,13 @@ class Worker:
             return self.overdue(note)
         self.process.join(_DIE_SECONDS)
         spec, code = self.spec, self.process.exitcode
-        name = f"worker {spec.index} (process {self.process.pid}, environments {spec.span})"
-        return WorkerDiedError(f"{name} {describe_exit(code)}. {note}", spec.index, spec.env_ids, code)
-
-    def overdue(self, note: str = "") -> WorkerTimeoutError:
-        return overdue(f"worker {self.spec.index} (environments {self.spec.span})", self.spec, note)
+        return WorkerDiedError(f"{self.name} {describe_exit(code)}. {note}", spec.index, spec.env_ids, code)
 
 
 class ProcessVectorEnv(WorkerVectorEnv):
     """Environments spread over worker processes; the factory is sent to them by cloudpickle."""
 
-    _workers: list[Worker]
+    _workers: list[ProcessWorker]
 
     def _connect(self, how: PoolConfig, n_envs: int) -> int:
         if how.shared and not hasattr(os, "eventfd"):
@@ -222,7 +214,7 @@ class ProcessVectorEnv(WorkerVectorEnv):
                 unwanted = [pollable(self._deaths), *(fd for worker in self._workers for fd in worker.fds)]
                 if self._block is not None:
                     unwanted.append(self._block.fd)
-                self._workers.append(Worker(spec, self._how, self._deaths, unwanted))
+                self._workers.append(ProcessWorker(spec, self._how, self._deaths, unwanted))
 
     def _start_again(self, spec: SliceSpec) -> None:
         self._start([spec])
@@ -248,7 +240,7 @@ class ProcessVectorEnv(WorkerVectorEnv):
             self._place(worker)
         return buffers
 
-    def _place(self, worker: Worker) -> None:
+    def _place(self, worker: ProcessWorker) -> None:
         first = self._placement
         placement = None if first is None else replace(first, rings=first.rings + 2 * first.ring * worker.spec.index)
         worker.place(self._block, placement)
@@ -299,7 +291,7 @@ class ProcessVectorEnv(WorkerVectorEnv):
                     break  # the others may have answered
         return found
 
-    def _died(self) -> list[Worker]:
+    def _died(self) -> list[ProcessWorker]:
         """Workers that have ended on their own since the last look."""
         ready = {key.fd for key, _ in self._deaths.select(0)}
         found = [worker for worker in self._workers if worker.alive and worker.process.sentinel in ready]
@@ -307,11 +299,11 @@ class ProcessVectorEnv(WorkerVectorEnv):
             worker.note_death()
         return found
 
-    def _take_last(self, dead: Worker) -> Replies:
+    def _take_last(self, dead: ProcessWorker) -> Replies:
         """A worker may have answered before it died: then its death matters only for the next call."""
         return self._take(dead, time.monotonic() + 0.1)
 
-    def _take(self, worker: Worker, deadline: float | None) -> Replies:
+    def _take(self, worker: ProcessWorker, deadline: float | None) -> Replies:
         """Replies that have arrived; those to earlier, interrupted calls are dropped."""
         try:
             replies = worker.collect(self._buffers, deadline)
@@ -341,12 +333,11 @@ class ProcessVectorEnv(WorkerVectorEnv):
                 worker.post_message(0, "close", (), deadline)
         for worker in self._workers:
             worker.process.join(max(0.0, deadline - time.monotonic()))
-        late = [worker for worker in self._workers if worker.process.is_alive()]
-        for worker in late:
-            worker.process.terminate()
-        for worker in late:
-            worker.kill()
         for worker in self._workers:
+            if worker.process.is_alive():
+                worker.process.terminate()  # all of them, before the first is waited for
+        for worker in self._workers:
+            worker.kill()
             worker.release()
         self._workers = []
         self._deaths.close()

@@ -1,8 +1,8 @@
 """Backend `serial`: actions -> one slice of all environments in this process, one after the other -> results."""
 
 from stockade.vector.base import BaseVectorEnv
-from stockade.vector.outcome import Description, Factory, RunConfig, build_environments
-from stockade.vector.slice import EnvSlice
+from stockade.vector.outcome import Description, Factory, RunConfig
+from stockade.vector.slice import EnvSlice, build_environments
 from stockade.vector.spaces import Buffers
 
 

@@ -3,10 +3,9 @@
 The block is a memfd: parent allocates -> the descriptor travels over the worker's socket -> both map it. Nothing can be
 left behind in /dev/shm: the kernel frees it when the last process that maps it is gone, however that ends.
 
-Entries are written to rings, their number travels by eventfd. parent: push entries, announce(k) -> eventfd -> worker:
-wait() = k, pop k entries; and the same the other way round. Nobody reads an index that the other side writes: what is
-new is known from the eventfd alone, whose kernel lock also orders the memory. An eventfd costs half of what a pipe or a
-socket does, and there is no name to leave behind, as there is with a POSIX semaphore.
+One side pushes entries and announces k of them -> eventfd -> the other's wait() gives k, and it pops k entries. Nobody
+reads an index that the other side writes: what is new is known from the eventfd alone, whose kernel lock also orders
+the memory. An eventfd costs half of what a pipe or a socket does.
 """
 
 import contextlib

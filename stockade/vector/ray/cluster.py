@@ -18,8 +18,8 @@ from stockade.errors import InputError, WorkerDiedError, WorkerTimeoutError
 from stockade.vector.host import SliceHost, SliceSpec
 from stockade.vector.local.channel import from_peer, quickly_pickled, to_parent, to_worker
 from stockade.vector.local.machine import use_one_thread, variables_set
-from stockade.vector.outcome import Description, Failure
-from stockade.vector.workers import overdue, raise_if_failed
+from stockade.vector.outcome import Failure
+from stockade.vector.workers import Worker
 
 _PATIENCE = 10.0
 """Seconds until the user is told that actors wait for CPUs, or that nobody listens at an address."""
@@ -144,13 +144,12 @@ class SliceActor:
         self._host.close()
 
 
-class RemoteWorker:
-    """One actor, seen from the driver; `place` is its (process id, host), None before its environments are built."""
+class RemoteWorker(Worker):
+    """One actor, seen from the driver; `pid` is None before its environments are built."""
 
     def __init__(self, connection: Connection, spec: SliceSpec) -> None:
         self.spec = spec
-        self.alive = True  # False once its loss has been noticed
-        self.place: tuple[int, str] | None = None
+        self.pid: int | None = None
         self._ray = connection.ray
         self._reason = ""  # why it was lost, as Ray says
         self._start_timeout = connection.config.start_timeout
@@ -159,7 +158,7 @@ class RemoteWorker:
         self.actor = self._ray.remote(SliceActor).options(**options).remote()
         self.building = self.actor.build.remote(to_worker(spec))
 
-    def greet(self) -> Description:
+    def _answer(self) -> Any:
         errors, limit = self._ray.exceptions, self._start_timeout
         try:
             answer = from_peer(self._ray.get(self.building, timeout=limit))
@@ -173,9 +172,10 @@ class RemoteWorker:
         except errors.RayError as error:
             self.note_loss(error)
             raise self.death("It ended while it was building its environments.") from error
-        raise_if_failed(answer, self.spec)
-        description, pid, host = answer
-        self.place = pid, host
+        if isinstance(answer, Failure):
+            return answer
+        description, self.pid, host = answer
+        self.where = f"process {self.pid} on {host}, "
         return description
 
     def call(self, kind: str, arguments: tuple[Any, ...]) -> Any:
@@ -193,15 +193,6 @@ class RemoteWorker:
 
     def death(self, note: str = "") -> WorkerDiedError:
         return WorkerDiedError(f"{self.name} was lost: {self._reason} {note}", self.spec.index, self.spec.env_ids)
-
-    def overdue(self) -> WorkerTimeoutError:
-        return overdue(self.name, self.spec)
-
-    @property
-    def name(self) -> str:
-        """For messages: its number, where it is, and what it has."""
-        place = "" if self.place is None else f"process {self.place[0]} on {self.place[1]}, "
-        return f"worker {self.spec.index} ({place}environments {self.spec.span})"
 
 
 def free_cpus(ray: Any) -> str:
@@ -224,7 +215,7 @@ def warn_if_waiting(connection: Connection, workers: list[RemoteWorker]) -> None
 
 def end_all(ray: Any, workers: list[RemoteWorker], timeout: float) -> None:
     """Let actors close their environments, for `timeout` seconds at most, then kill them and see that they are dead."""
-    closing = [worker.actor.close.remote() for worker in workers if worker.place is not None and timeout > 0]
+    closing = [worker.actor.close.remote() for worker in workers if worker.pid is not None and timeout > 0]
     if closing:
         ray.wait(closing, num_returns=len(closing), timeout=timeout)
     for worker in workers:

@@ -56,7 +56,7 @@ class RayVectorEnv(AsyncVectorEnv):
 
     @property
     def worker_pids(self) -> tuple[int, ...]:
-        return tuple(worker.place[0] for worker in self._workers if worker.place is not None)
+        return tuple(worker.pid for worker in self._workers if worker.pid is not None)
 
     def _submit(self, call: Call) -> None:
         self._flying[self._workers[call.worker].call(call.kind, self._arguments(call))] = call
