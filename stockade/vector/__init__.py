@@ -5,7 +5,7 @@
 become ready (`async`, `ray`). `NativeVectorEnv` runs the built-in world, compiled. All keep one contract (base.py),
 which `check_vector_env` verifies on any vector environment; docs/backends.md says which to take when.
 
-The contract: base, spaces, slice, outcome, truth; native with native_slice. Backends with workers: workers,
+The contract: base, spaces, slice, outcome; native with native_slice. Backends with workers: workers,
 asynchronous (parent), host (worker), local/, ray/. Tools: make, tune, check/ (the public checker), testing (synthetic
 environments).
 
@@ -35,7 +35,7 @@ from stockade.errors import (
     WorkerTimeoutError,
 )
 from stockade.vector.asynchronous import AsyncVectorEnv
-from stockade.vector.base import BaseVectorEnv, VectorSnapshot
+from stockade.vector.base import BaseVectorEnv, TrueStates, VectorSnapshot
 from stockade.vector.check import CheckReport, check_vector_env
 from stockade.vector.local.async_ import AsyncPoolVectorEnv
 from stockade.vector.local.env import PipesVectorEnv, SharedMemoryVectorEnv
@@ -43,7 +43,6 @@ from stockade.vector.local.serial import SerialVectorEnv
 from stockade.vector.make import BACKENDS, LOCAL_BACKENDS, BackendOptions, make_vector
 from stockade.vector.native import NativeVectorEnv
 from stockade.vector.testing import Fault, SyntheticEnv
-from stockade.vector.truth import TrueStates
 from stockade.vector.tune import Tuning, autotune
 
 __all__ = [

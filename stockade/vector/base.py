@@ -6,7 +6,7 @@ in workers (docs/architecture.md, file by file). Results come back by the same f
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn, Self
 
 import numpy as np
@@ -19,7 +19,6 @@ from stockade.errors import ResetNeededError, UnsupportedFeatureError
 from stockade.vector.outcome import Description, Failure, Outcome, RunConfig, Saved, gather_infos, raise_failure
 from stockade.vector.slice import RUNNING
 from stockade.vector.spaces import ActionGate, Buffers, Tree, copied
-from stockade.vector.truth import TrueStates
 
 StepResult = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 """Observations, rewards (n,) float64, terminations (n,) bool, truncations (n,) bool, infos."""
@@ -38,6 +37,49 @@ class VectorSnapshot:
 
     def __len__(self) -> int:
         return len(self.entries)
+
+
+@dataclass(frozen=True, eq=False)
+class TrueStates:
+    """The true states of n environments and how old each is.
+
+    Fields read as arrays with n rows: `envs.true_state().red_access` is (n, 13). For the built-in world all attributes
+    and methods of `stockade.cage2.TrueState` are there.
+
+    Attributes:
+        states: structured array (n,), or a sequence of the n objects that the environments' `true_state()` gave.
+        age: (n,) int32, steps since each was refreshed, 0 for the present one, -1 for one that was never fetched.
+    """
+
+    states: np.ndarray | Sequence[Any]
+    age: np.ndarray
+    named: Any = None  # the same as an object with named arrays, if the environments have one
+    view: Callable[[np.ndarray], Any] | None = None  # makes such an object of an array of states, or of a single one
+
+    def copy(self) -> Self:
+        """The same, to be kept and changed: on `native` the original follows the worlds as they are stepped."""
+        named = None if self.named is None else self.named.copy()
+        return replace(self, states=copied(self.states), age=self.age.copy(), named=named)
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def __getitem__(self, i: int) -> Any:
+        if self.view is not None and isinstance(self.states, np.ndarray):
+            return self.view(self.states[i, ...])
+        return self.states[i]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if self.named is not None:
+            return getattr(self.named, name)
+        if isinstance(self.states, np.ndarray):
+            names = self.states.dtype.names or ()
+            if name in names:
+                return self.states[name]
+            raise AttributeError(f"true states have no field {name!r}, but {', '.join(names)}")
+        return np.stack([getattr(state, name) for state in self.states])
 
 
 class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):

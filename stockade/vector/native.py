@@ -11,11 +11,10 @@ from stockade.cage2.batch import Batch, Snapshot
 from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights
 from stockade.cage2.env import CAGE2Env
 from stockade.cage2.truth import TrueState
-from stockade.vector.base import BaseVectorEnv
+from stockade.vector.base import BaseVectorEnv, TrueStates
 from stockade.vector.native_slice import NativeSlice
 from stockade.vector.outcome import Description, Outcome, RunConfig, autoreset_mode_of
 from stockade.vector.spaces import ActionGate, Buffers, Tree
-from stockade.vector.truth import TrueStates
 
 
 class NativeVectorEnv(BaseVectorEnv):
