@@ -10,12 +10,11 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from stockade.learn.checkpoint import Checkpoint
+from stockade.workflow.aligned import Statistics
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import Order
 
 StopReason = Literal["compliant", "plateau", "max_episodes", "budget", "fixed"]
-Statistics = dict[str, dict[str, dict[str, float]]]
-"""`by_type` or `by_host` -> name -> `fixes`, `complied`, `violated`, `held_steps`: means per episode."""
 _ARRAYS = ("weights", "architecture", "returns", "state")
 """Fields of a result that stand beside state.json."""
 
