@@ -28,7 +28,6 @@ from stockade.cores import available_cores
 
 LOCAL = ("serial", "pipes", "shared_memory", "async")  # our backends on this machine
 EACH = ", a worker each"  # After the name of a backend: as many workers as environments, in place of one per core
-
 #: How true states are got. `twice a step`: asked for before and after each step, as the first version did; the others
 #: are options of `make_vec`, refreshed by the workers along with the step and read by the caller after it.
 MODES: dict[str, Any] = {
@@ -46,7 +45,6 @@ _PACKAGES = {
     "EnvPool": ("envpool", "pip install envpool"),
     "MiniCAGE": ("mini_CAGE", "put the mini_CAGE folder of CybORG_plus_plus on PYTHONPATH"),
 }
-
 #: Of one turn: whether it is for true states alone, and the call; that of `async` returns how many steps it made.
 Calls = list[tuple[bool, Callable[[], Any]]]
 
@@ -74,16 +72,14 @@ def _pufferlib(factory: Factory, n: int) -> Any:
     return vector.make(creator, backend=vector.Multiprocessing, num_envs=n, num_workers=workers)
 
 
-PEERS: dict[str, Callable[[Factory, int], Any]] = {
+PEERS: dict[str, Callable[[Factory, int], Any]] = {  # Make another library's vector environment
     "Gymnasium SyncVectorEnv": lambda factory, n: SyncVectorEnv([factory] * n),
     "Gymnasium AsyncVectorEnv": lambda factory, n: AsyncVectorEnv([factory] * n, context="fork"),
     "Stable-Baselines3 DummyVecEnv": partial(_sb3, "DummyVecEnv"),
     "Stable-Baselines3 SubprocVecEnv": partial(_sb3, "SubprocVecEnv", start_method="fork"),
     "PufferLib": _pufferlib,
 }
-"""Make another library's vector environment."""
-#: Those with a process for each environment.
-MANY_PROCESSES = ("Gymnasium AsyncVectorEnv", "Stable-Baselines3 SubprocVecEnv")
+MANY_PROCESSES = ("Gymnasium AsyncVectorEnv", "Stable-Baselines3 SubprocVecEnv")  # one for each environment
 
 
 @contextlib.contextmanager
@@ -116,8 +112,7 @@ def open_minicage(n: int) -> Iterator[Turn]:
         yield turn
 
 
-OTHERS = {"MiniCAGE": "MiniCAGE", "CartPole": "EnvPool"}
-"""Names of simulators of their own, without a choice of backends, by world."""
+OTHERS = {"MiniCAGE": "MiniCAGE", "CartPole": "EnvPool"}  # Simulators without a choice of backends, by world
 _OPEN_OTHERS = {"MiniCAGE": open_minicage, "EnvPool": open_envpool}
 
 
@@ -199,7 +194,6 @@ def open_envs(
     backend: str, n: int, factory: Factory = BUILT_IN, mode: str = "steps only", **options: Any
 ) -> Iterator[Opened]:
     """A vector environment of ours or of another library, reset."""
-    envs: Any
     if backend in PEERS:
         with warnings.catch_warnings(action="ignore"), no_child_left():
             with interrupts_later():
@@ -219,10 +213,10 @@ def open_envs(
         options["true_states"] = MODES[mode]
     if factory is not BUILT_IN:
         options["env"] = factory
-    envs = stockade.make_vec(n, backend.removesuffix(EACH), **options)
-    with envs:
-        (envs.async_reset if backend == "async" else envs.reset)(seed=0)
-        yield Opened(envs, _calls(envs, backend, n, mode), list(getattr(envs, "worker_pids", None) or ()))
+    ours: Any = stockade.make_vec(n, backend.removesuffix(EACH), **options)
+    with ours:
+        (ours.async_reset if backend == "async" else ours.reset)(seed=0)
+        yield Opened(ours, _calls(ours, backend, n, mode), list(getattr(ours, "worker_pids", None) or ()))
 
 
 def _calls(envs: Any, backend: str, n: int, mode: str) -> Calls:

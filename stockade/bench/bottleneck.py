@@ -121,8 +121,10 @@ def idle_seconds(ends: np.ndarray, cores: int) -> float:
 
 
 def share_out(total: float, environment: float, truth: float, waiting: float, cpu: float) -> dict[str, float]:
-    """The core time of the calls by parts, which sum to it. `cpu` is all CPU time of driver and workers; that of workers
-    that stay awake while they wait counts as waiting."""
+    """The core time of the calls by parts, which sum to it.
+
+    `cpu` is all CPU time of driver and workers; that of workers that stay awake while they wait counts as waiting.
+    """
     left = max(0.0, total - environment - truth)  # clocks of different processes differ by microseconds
     waiting = min(waiting, left)
     left -= waiting

@@ -1,13 +1,11 @@
 """The command `stockade bench`: one subcommand per measurement, `all` of them, and those that make use of the results.
 
-`bench all` runs every bench but those of the search (`search` needs Ray, `search-quality` hours), each in a session of
-its own. A bench that fails or hangs does not stop the others, and nothing that it leaves behind disturbs them:
-processes of its session that outlive it are named, ended and counted as a failure (without /proc, they are not seen).
+`bench all` runs all but those of the search (`search` needs Ray, `search-quality` hours), each in a session of its own:
+one that fails or hangs does not stop the others, and processes of its session that outlive it are named, ended and
+counted as a failure (without /proc, they are not seen).
 """
 
 import contextlib
-import functools
-import operator
 import os
 import signal
 import subprocess
@@ -16,7 +14,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Union
 
 import tyro
 
@@ -48,8 +46,7 @@ class AllBenches:
     """Every bench below but the search's, into a folder of results: half an hour on 2 cores, a minute with --quick."""
 
     quick: bool = False  # Short rounds of the lighter benches: to see that all works, not for figures.
-    results: Path | None = None
-    """Folder for the results, one JSON file per bench. Default: benchmarks/results, or bench-quick with --quick."""
+    results: Path | None = None  # Folder for the results; default: benchmarks/results, or bench-quick with --quick.
     only: tuple[str, ...] = ()  # Only these benches.
     minutes: float = 12.0  # A bench that takes longer than this is ended.
 
@@ -134,16 +131,14 @@ def _processes(session: int) -> Iterator[str]:
 
 
 _COMMANDS = {"all": AllBenches, **{bench.name: bench for bench in BENCHES}, "report": Report, "compare": Compare}
-_ANY_COMMAND = functools.reduce(
-    operator.or_, [Annotated[command, tyro.conf.subcommand(name)] for name, command in _COMMANDS.items()]
-)
+_ANY: Any = Union[tuple(Annotated[command, tyro.conf.subcommand(name)] for name, command in _COMMANDS.items())]  # noqa: UP007
 
 
 @dataclass(frozen=True)
 class Bench:
     """Measure speed, memory and start, and compare results."""
 
-    what: Annotated[_ANY_COMMAND, tyro.conf.arg(name="")]  # type: ignore[valid-type] # a union made of the table above
+    what: Annotated[_ANY, tyro.conf.arg(name="", help="What to measure, or to make of results.")]
 
     def run(self) -> int:
-        return int(self.what.run())  # type: ignore[attr-defined]
+        return int(self.what.run())

@@ -1,9 +1,8 @@
 """`stockade bench kernel`, `memory` and `startup`: how fast the world is, what it and workers weigh, how they start.
 
-kernel: random actions from a prepared array, 100-step episodes with resets.
-memory: a fresh process for each case (`python -m stockade.bench.footprint BACKEND N`) -> what it and its workers weigh.
-Memory of processes is PSS, in which a page that several share counts a part for each, so that sums are right. A fresh
-process per round, because one that has freed memory takes it again without growing.
+kernel: random actions from a prepared array, 100-step episodes with resets. memory: PSS, in which a page that several
+processes share counts a part for each, so that sums are right, of a fresh process per round and its workers (`python -m
+stockade.bench.footprint BACKEND N`), because one that has freed memory takes it again without growing.
 """
 
 import contextlib
@@ -117,9 +116,8 @@ class KernelBench(BenchCommand, name="kernel"):
         for chance in ("fast", "cyborg"):
             envs: Any = stockade.make_vec(16, chance=chance)
             envs.reset(seed=0)
-            calls = {"snapshot": partial(envs.snapshot, 3), "restore": partial(envs.restore, envs.snapshot(3), 3)}
-            for name, call in calls.items():
-                yield _case(f"{name} of one world, {chance}", "microseconds", partial(_microseconds, call))
+            for name, call in (("snapshot", envs.snapshot), ("restore", partial(envs.restore, envs.snapshot(3)))):
+                yield _case(f"{name} of one world, {chance}", "microseconds", partial(_microseconds, partial(call, 3)))
 
     def _scaling(self, n: int) -> Case:
         rate = batch_rate(WorldConfig("bline", HORIZON), n, 1, max(5, 1_000_000 // n))
@@ -202,7 +200,6 @@ def _start_seconds(**environment: str) -> float:
     return float(subprocess.run(command, env=variables, capture_output=True, text=True, check=True).stdout)
 
 
-# -------------------------------------------------------------------------------------------------------------- memory
 @dataclass(frozen=True)
 class MemoryBench(BenchCommand, name="memory"):
     """What worlds and workers weigh: built-in worlds, reset and stepped once."""
@@ -279,7 +276,6 @@ def _pss_mib(pid: int) -> float:
     return int(rollup.partition("\nPss:")[2].split()[0]) / 1024
 
 
-# ------------------------------------------------------------------------------------------------------------- startup
 @dataclass(frozen=True)
 class StartupBench(BenchCommand, name="startup"):
     """Seconds to start and close workers, each with a cheap environment."""

@@ -1,7 +1,4 @@
-"""The pictures of docs/benchmarks.md and docs/search.md: results -> a Matplotlib figure, or None without figures.
-
-The same results give the same bytes with the same Matplotlib: ids are salted with a constant and there is no date.
-"""
+"""The pictures of docs/benchmarks.md and docs/search.md: results -> a Matplotlib figure, or None without figures."""
 
 import io
 from collections.abc import Callable, Iterable, Sequence
@@ -151,16 +148,15 @@ def bottleneck(results: Results) -> Any:
     return picture
 
 
-PICTURES: dict[str, Callable[[Results], Any]] = {
+PICTURES: dict[str, Callable[[Results], Any]] = {  # By name of the file: docs/images/NAME.svg
     **{f"bench-{draw.__name__}": draw for draw in (throughput, bottleneck, stragglers, scaling, memory)},
     "search-quality": search_quality,
 }
-"""By name of the file: docs/images/NAME.svg."""
 
 
 # ------------------------------------------------------------------------------------------------------ shared by all
 def save(picture: Any, path: Path) -> None:
-    """Write the SVG file."""
+    """As SVG, the same bytes with the same Matplotlib: ids are salted with a constant and there is no date."""
     import matplotlib
 
     content = io.BytesIO()
@@ -170,7 +166,6 @@ def save(picture: Any, path: Path) -> None:
 
 
 def new_figure(width: float, height: float, title: str) -> Any:
-    """An empty picture."""
     from matplotlib.figure import Figure as Picture
 
     picture = Picture(figsize=(width, height), layout="constrained")
@@ -199,7 +194,6 @@ def legend_below(picture: Any, axes: Iterable[Any]) -> None:
 
 
 def _panels(title: str, panels: Sequence[Panel]) -> Any:
-    """Two beside each other."""
     shown = [panel for panel in panels if panel.found]
     if not shown:
         return None

@@ -1,7 +1,7 @@
 """What is made of results: `stockade bench report` and `compare`.
 
-report: results -> the tables between the markers of hand-written pages, and pictures. The same results give the same
-bytes, so that a test can tell whether anybody typed a figure by hand.
+report: results -> tables between the markers of pages, and pictures. The same results give the same bytes, so that a
+test can tell whether anybody typed a figure by hand.
 compare: two files or folders -> figures paired by bench, unit and tags -> a verdict for each -> table, exit code
 """
 
@@ -45,8 +45,7 @@ class Report:
 
     results: tyro.conf.Positional[Path] = RESULTS  # Folder of results, as `stockade bench all` writes them.
     pages: tuple[Path, ...] = PAGES
-    """Markdown files. What is between the lines `<!-- bench:NAME:begin -->` and `<!-- bench:NAME:end -->` becomes the
-    table NAME; all else stays."""
+    """Markdown files; what is between the lines `<!-- bench:NAME:begin -->` and `...:end -->` becomes table NAME."""
     images: Path = Path("docs/images")  # Folder for the pictures.
 
     def run(self) -> int:
@@ -214,15 +213,12 @@ class Change(NamedTuple):
 class Compare:
     """What became slower between two results, beyond the noise. Exit code 1 if anything became slower or bigger."""
 
-    before: tyro.conf.Positional[Path]
-    """The older result: a file of `stockade bench ... --json`, or a folder of such files."""
+    before: tyro.conf.Positional[Path]  # The older result: a file of `stockade bench NAME --json`, or a folder of them.
     after: tyro.conf.Positional[Path]  # The newer result.
-    at_least: float = 10.0
-    """Differences below so many percent are never reported: two runs of the same code differ by that."""
+    at_least: float = 10.0  # Smaller differences, in percent, are not reported: two runs of the same code have them.
     all: bool = False  # List what stayed the same too.
 
     def run(self) -> int:
-        """Print; the exit code is the answer."""
         if not (math.isfinite(self.at_least) and self.at_least >= 0):
             raise InputError(f"--at-least {self.at_least}: give a percentage of 0 or more")
         if self.before.is_dir() != self.after.is_dir():

@@ -52,12 +52,10 @@ class Figure:
 
     @property
     def name(self) -> str:
-        """For people, made of the tags."""
         return name_of(self.tags)
 
     @property
     def text(self) -> str:
-        """Median and range."""
         return median_range(self.value, min(self.rounds), max(self.rounds))
 
     def over(self, base: Self, unit: str = "times", factor: float = 1.0, **tags: Tag) -> Self:

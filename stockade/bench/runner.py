@@ -83,8 +83,7 @@ def rate_case(tags: Tags, opening: Callable[[], AbstractContextManager[Turn]], s
 def rate(turn: Turn, seconds: float, least: int = 1) -> float:
     """Steps per second, after one turn more."""
     turn()
-    begin = time.perf_counter()
-    steps = 0
+    begin, steps = time.perf_counter(), 0
     while steps < least or time.perf_counter() - begin < seconds:
         steps += turn()
     return steps / (time.perf_counter() - begin)
@@ -112,8 +111,7 @@ class BenchCommand:
     """A bench of the command line: subclasses, with their name, add options and `measure`."""
 
     rounds: int = option(3, quick=1)  # Rounds of each case; cases that are compared take turns.
-    quick: bool = False
-    """A few cases and short rounds, for a first look: options that are left at their defaults become smaller."""
+    quick: bool = False  # For a first look, a few cases and short rounds: options that are not given become smaller.
     json: JsonFile = None  # Write the result to this file too; - for standard output.
 
     name: ClassVar[str]
@@ -126,7 +124,6 @@ class BenchCommand:
         raise NotImplementedError
 
     def run(self) -> int:
-        """Measure, print, write."""
         with json_output(self.json) as write:
             result = self.result()
             result.print()

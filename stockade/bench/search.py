@@ -4,11 +4,10 @@ search: cores -> a Ray held to them -> a short search that wakes its workers, wh
 notice -> the timed search. Every case trains the same workflows with the same results, which is checked.
 
 search-quality --truth: every order trained alone, and all together for long -> strict returns on common seeds ->
-search-truth-*.json; otherwise: attacker x method x budget x seed -> search -> its policy on the same seeds -> regret,
-RMSE, seconds. Regret is the true value of the best order minus the value of the policy that the search delivers for the
-order that it names; fixes that this order forbids are not carried out (judge: the truth). RMSE is the error of the
-values that the search reports. Searches are kept in --runs, so that a bench that was killed continues. The first
-version's trainings do not depend on the budget: its search is extended from budget to budget. The default is run anew.
+search-truth-*.json; otherwise: attacker x method x budget x seed -> search -> its policy on the same seeds -> regret
+(true value of the best order minus that of the delivered policy, which may not carry out what its order forbids), RMSE
+of the reported values, seconds. Searches are kept in --runs, so that a bench that was killed continues. Trainings of
+the first version do not depend on the budget: its search is extended from budget to budget. The default is run anew.
 """
 
 import contextlib
@@ -41,12 +40,12 @@ from stockade.files import as_json, write_durably
 from stockade.text import duration, fixed
 from stockade.vector.native import NativeVectorEnv
 from stockade.vector.ray.cluster import Connection, RayConfig, load_ray
-from stockade.workflow.config import RewardProtocol, SearchConfig
+from stockade.workflow.config import RewardFlags, RewardProtocol, SearchConfig
 from stockade.workflow.orders import ORDERS, Order, representative, types_red_can_hold
 from stockade.workflow.units import TYPES, Ranking
 
+#: The default, and ways to choose the next order under the first version's protocol, `--constraint reward`.
 Method = Literal["strict", "gp-ucb", "random", "round-robin"]
-"""The default, and ways to choose the next order under the first version's protocol, `--constraint reward`."""
 SEED = 1_900_000_000  # First of the episodes that policies are judged by; neither trainings nor searches play these
 TRUTH_SEED = 1_000  # First of the trainings of the truth; no search that is measured has it
 
@@ -93,7 +92,7 @@ class SearchParallelBench(BenchCommand, name="search"):
             engine="ray", parallel=parallel, n_workflows=workflows, n_envs=self.n_envs, horizon=self.max_steps,
             total_episodes=workflows * episodes, max_episodes=episodes, search="round-robin",
             constraint="reward",  # a fixed number of episodes each: all searches do the same work, whatever they find
-            first_version=RewardProtocol(min_episodes=0, fixed_episodes=True), classes=False, name=name, runs=runs,
+            first_version=RewardFlags(min_episodes=0, fixed_episodes=True), classes=False, name=name, runs=runs,
             plots=False))  # fmt: skip
 
 
@@ -124,8 +123,7 @@ class SearchQualityBench(BenchCommand, name="search-quality"):
     """Searches of each case, with the seeds 0, 1, ..."""
     red_agent: Words = option(("bline", "meander"), quick=("bline",))  # Who attacks; one after the other.
     max_steps: int = option(30, quick=6)  # Steps of an episode.
-    methods: tuple[Method, ...] = get_args(Method)
-    """The default (strict), and ways to choose the next order under the first version's protocol."""
+    methods: tuple[Method, ...] = get_args(Method)  # strict is the default; the others are of the first version.
     budgets: Numbers = option((50_000, 100_000, 200_000), quick=(800, 1600))  # Training episodes of a search.
     max_episodes: int = option(12_000, quick=400)  # Episodes of one training under the first version's protocol.
     n_envs: int = option(200, quick=20)  # Environments of each training.
@@ -150,9 +148,7 @@ class SearchQualityBench(BenchCommand, name="search-quality"):
     def _reds(self) -> list[str]:
         return list(dict.fromkeys(WorldConfig(red).red for red in self.red_agent))
 
-    # --------------------------------------------------------------------------------------------------------- truth
     def run(self) -> int:
-        """Measure, print, write; or make the truth tables."""
         if not self.truth:
             return super().run()
         sized = self.sized()
@@ -162,7 +158,6 @@ class SearchQualityBench(BenchCommand, name="search-quality"):
         return 0
 
     def truth_path(self, red: str) -> Path:
-        """File of an attacker's truth."""
         return (QUICK_RESULTS if self.quick else RESULTS) / f"search-truth-{red}-{self.max_steps}.json"
 
     def make_truth(self, red: str) -> Result:
@@ -211,7 +206,6 @@ class SearchQualityBench(BenchCommand, name="search-quality"):
             means = training.returns(self.n_eval_episodes, SEED).mean(axis=(0, 2))
         return dict(zip(orders, means.tolist(), strict=True))
 
-    # ------------------------------------------------------------------------------------------------------ searches
     def measure(self, result: Result) -> None:
         """Attacker by attacker and seed by seed; small budgets first, so that searches can be extended."""
         for red in self._reds():
@@ -240,7 +234,7 @@ class SearchQualityBench(BenchCommand, name="search-quality"):
         else:
             least = min(self.max_episodes, RewardProtocol().min_episodes)
             config = replace(config, constraint="reward", search=method, max_episodes=self.max_episodes,
-                             first_version=RewardProtocol(min_episodes=least))  # fmt: skip
+                             first_version=RewardFlags(min_episodes=least))  # fmt: skip
             decides = replace(config, total_episodes=None)
         digest = zlib.crc32(as_json(decides.to_json()).encode())
         return replace(config, name=f"{red}-{self.max_steps}-{method}-seed{seed}-{digest:08x}")

@@ -1,9 +1,8 @@
 """Steps per second: `stockade bench throughput`, `true-state`, `scaling` and `vector`.
 
-Efficiency is what was reached of the cores: time inside steps over the time of all cores, which is known because the
-synthetic environment's steps have a known cost; for threads of the native backend, steps/s over threads x those of one.
-Overhead is that of an environment that costs nothing, so that all time is the backend's. Steps burn CPU time, so that
-more processes than cores gain nothing by it, and other programs on the machine lower the figures.
+Efficiency is what was reached of the cores: time inside steps, whose cost is known, over the time of all cores; for
+threads of the native backend, steps/s over threads x those of one. Overhead is that of an environment that is free.
+Steps burn CPU time: more processes than cores gain nothing by it, and other programs on the machine lower the figures.
 """
 
 import contextlib
@@ -27,8 +26,6 @@ from stockade.errors import InputError
 from stockade.vector import BACKENDS
 
 _WORLDS: dict[str, Factory] = {"built-in": BUILT_IN, **WORLDS, "CybORG": make_cyborg}
-_CYBORG_LIMIT = 20  # Environments of the reference: it takes a while to build them
-_HERE = ("native", *LOCAL)
 _PARTS = ("native", "n_envs", "workers", "takeover")
 OF_THE_CORES = "of the cores"
 _REFERENCE_US = 1e6 * REFERENCE_STEP
@@ -86,9 +83,9 @@ class ThroughputBench(BenchCommand, name="throughput"):
                 for n in (*ends, *(self.native_n_envs if world == "MiniCAGE" else ())):
                     yield [env_case(_tags(world, "steps only", OTHERS[world], n), self.seconds)]
             elif world == "CybORG":
-                n, backends = min(_CYBORG_LIMIT, *self.n_envs), [backend for backend in ours if backend != "native"]
+                n = min(20, *self.n_envs)  # it takes a while to build them
                 for mode in (mode for mode in self.modes if mode != "every step"):
-                    yield [self._case(world, mode, backend, n) for backend in backends]
+                    yield [self._case(world, mode, backend, n) for backend in ours if backend != "native"]
             else:
                 for mode in self.modes:
                     for n in self.n_envs:
@@ -110,7 +107,7 @@ class TrueStateBench(BenchCommand, name="true-state"):
 
     worlds: Words = option(tuple(WORLDS), choices=WORLDS)  # Which: synthetic (the reference's costs), built-in.
     modes: Words = option(tuple(MODES), choices=MODES)  # When true states are got.
-    backends: Words = option(_HERE, quick=("native", "shared_memory"), choices=_HERE)  # Ours.
+    backends: Words = option(("native", *LOCAL), quick=("native", "shared_memory"), choices=("native", *LOCAL))  # Ours.
     n_envs: int = option(100, quick=10)  # Number of environments.
     seconds: float = option(0.3, quick=0.03)  # Length of a round.
 

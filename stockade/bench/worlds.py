@@ -29,10 +29,9 @@ _WIDTH = 4
 class ReferenceCost(SyntheticEnv):
     """A synthetic environment whose calls take as many seconds of CPU time as the reference simulator's.
 
-    Episodes have 100 steps, but the first one of environment i, which is seeded with i, is shorter, such that the
-    resets of many environments are spread evenly: a short measurement has its share of them. A seeded reset costs
-    nothing, for it is done before the clock runs. `true_state()` gives a dictionary of dictionaries as the reference
-    does, 13 kB when pickled.
+    Episodes have 100 steps, but the first one of environment i, seeded with i, is shorter, such that the resets of many
+    are spread evenly: a short measurement has its share of them. A seeded reset, before the clock runs, costs nothing.
+    `true_state()` gives a dictionary of dictionaries as the reference does, 13 kB when pickled.
     """
 
     def __init__(
@@ -92,16 +91,14 @@ def make_cyborg() -> gymnasium.Env[Any, Any]:
     return CybORGEnv("bline", HORIZON)
 
 
-BUILT_IN: Factory = partial(stockade.make, info=False)
-"""One built-in world; our backends get it from `make_vec`, as users do."""
+BUILT_IN: Factory = partial(stockade.make, info=False)  # One world; our backends get it from `make_vec`, as users do
 WORLDS: dict[str, Factory] = {"synthetic": ReferenceCost, "built-in": BUILT_IN}  # By name on the command line
 
 
 class TimedEnv(gymnasium.Env[Any, Any]):
-    """An environment around another that notes how much CPU time its calls take, and when they ended.
+    """An environment around another that notes how much CPU time its calls take, and when they ended, in the row of its
+    seed of a file that every process maps: reading takes no message and does not disturb what is measured.
 
-    It notes it in a row of a file that every process maps, so that reading takes no message and does not disturb what
-    is measured, whatever backend or library runs it: the row of the number it is seeded with, which is its own.
     Not a Gymnasium wrapper, because vector environments look for true states behind wrappers.
     """
 

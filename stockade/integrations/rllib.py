@@ -17,11 +17,9 @@ ENV_NAME = ENV_ID  #: what `register` registers the world as, unless told otherw
 
 
 def make_env(config: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any]:
-    """What RLlib calls with its `EnvContext`, the `env_config`: options of `stockade.make`, but by default with
-    `obs_dtype` float32 and without `info`, as RLlib's networks take floats and its episodes keep every info.
-
-    With "num_envs", which RLlib adds, they are options of `stockade.make_vec`: `backend`, `env` or `threads` too.
-    """
+    """What RLlib calls with its `env_config`: options of `stockade.make`, but by default with `obs_dtype` float32 and
+    without `info`, as RLlib's networks take floats and its episodes keep every info. With "num_envs", which RLlib adds,
+    they are options of `stockade.make_vec`: `backend`, `env` or `threads` too."""
     defaults = {} if "env" in config else {"obs_dtype": np.float32, "info": False}  # which are of the built-in world
     options: dict[str, Any] = {**defaults, **config}
     if (n_envs := options.pop("num_envs", None)) is not None:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -246,8 +246,7 @@ def evaluate(
 
 
 # ---------------------------------------------------------------------------------------- scores to print beside ours
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """Who, under which rule set, and the mean returns of CELLS over 1000 episodes each."""
 
     name: str

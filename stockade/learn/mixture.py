@@ -89,8 +89,7 @@ class MixedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
     def __init__(self, parts: Sequence[NativeVectorEnv], contexts: Sequence[tuple[int, ...]]) -> None:
         """`contexts`: of each part, bits that follow the observation and never change; all of one length."""
-        self.parts = list(parts)
-        first = parts[0]
+        self.parts, first = list(parts), parts[0]
         self.num_envs = n = sum(part.num_envs for part in parts)
         self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
         seen = spaces.flatdim(first.single_observation_space)

@@ -275,7 +275,7 @@ class PPO:
             parts |= save_worlds(lane.envs)
             arrays |= {f"lane{k}.{name}": np.ascontiguousarray(array).copy() for name, array in parts.items()}
         streams = [self._order.bit_generator.state, *(lane.chance.bit_generator.state for lane in self.lanes)]
-        counts = {"iteration": self.iteration, "episodes": self.episodes, "steps": self.steps}
+        counts = {name: getattr(self, name) for name in ("iteration", "episodes", "steps")}
         architecture = self.policy.architecture.to_json()
         return arrays, {**counts, "streams": streams, "architecture": architecture, "layout": LAYOUT}
 

@@ -315,4 +315,5 @@ def _work_on_ray(version: str, number: int, pickled: bytes) -> Iterator[bytes]:
     if version != stockade.__version__:
         text = f"this node has stockade {stockade.__version__}, the search is of {version}: install the same on all"
         events = iter([failure(number, text)])
-    yield from map(quickly_pickled, events)
+    for event in events:  # no `yield from map`: Ray sends into its generators
+        yield quickly_pickled(event)

@@ -13,10 +13,11 @@ from stockade.errors import InputError
 from stockade.learn.agents import Agent
 from stockade.learn.evaluate import EvaluateConfig
 from stockade.workflow.aligned import AlignedVectorEnv
-from stockade.workflow.config import RewardProtocol
+from stockade.workflow.config import RewardProtocol, SearchConfig
 from stockade.workflow.evaluation import Evaluate
 from stockade.workflow.orders import one_hot
 from stockade.workflow.search import search
+from stockade.workflow.units import TYPES
 from tests.workflow.fake import reward_config
 
 
@@ -79,3 +80,11 @@ def test_compliance_is_that_of_the_episodes_played(runs, capsys, tmp_path):
         assert cell["no_fix"] == (episodes.judged == 0).mean()
     assert any(cell["compliance"] is not None for cell in written["compliance"])
     assert all(cell["compliance"] is None for cell in written["compliance"] if cell["red"] == "sleep")
+
+
+def test_an_order_that_was_trained_alone_as_a_rule_is_kept_and_has_no_compliance_to_count(tmp_path):
+    small = {"n_envs": 20, "horizon": 12, "total_episodes": 300, "max_episodes": 100, "n_eval_episodes": 20}
+    search(SearchConfig(train="separate", plots=False, runs=tmp_path, name="alone", **small))
+    result = stockade.evaluate("alone", runs=tmp_path, episodes=2, progress=False).to_dict()
+    assert "compliance" not in result
+    assert sorted(result["order"].split(" > ")) == sorted(TYPES.names)

@@ -182,8 +182,8 @@ def test_of_no_episodes_everything_is_unknown():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"max_episodes": 50, "n_envs": 200}, "--max-episodes 50 counts the episodes of all environments"),
-        ({"total_episodes": 100}, "--total-episodes 100"),
+        ({"max_episodes": 50, "n_envs": 200}, "max_episodes=50 counts the episodes of all environments"),
+        ({"total_episodes": 100}, "total_episodes=100"),
         ({"compliance_threshold": 1.5}, "compliance_threshold=1.5"),
         ({"min_episodes": 20_000}, "min_episodes=20000 .* --max-episodes 12000"),
         ({"parallel": 0}, "parallel=0"),
