@@ -78,8 +78,8 @@ def test_ctrl_c_is_the_parents_alone_and_nothing_outlives_a_killed_parent(ray_mo
         slow = functools.partial(SyntheticEnv, step_seconds=600.0, work="sleep")
         envs = make_vector("ray", slow, 4, workers=2)
         envs.reset(seed=0)
-        print(*envs.worker_pids, flush=True)
         try:
+            print(*envs.worker_pids, flush=True)
             time.sleep(60)
         except KeyboardInterrupt:
             print(len(envs.get_attr("spec")), flush=True)
