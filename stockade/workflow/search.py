@@ -229,9 +229,9 @@ def finish(config: SearchConfig, folder: SearchFolder, outcome: Outcome) -> Sear
     print(f"everything else: {folder.path}\ntry next:")
     name = folder.path.name if config.runs == Path("runs") else str(folder.path)
     commands = {
-        f"evaluate {name}": "the delivered policy in the challenge's protocol",
-        f"search --resume {name} --total-episodes {2 * config.budget}": "train on: are the values still improving?",
-        f"search --resume {name} --certify 3": "the leader and a rival, each trained alone",
+        f"evaluate {name}": "play the policy it delivers",
+        f"search --resume {name} --total-episodes {2 * config.budget}": "train longer",
+        f"search --resume {name} --certify 3": "confirm it by training alone",
         f"search --red-agent {'meander' if config.reds == ('bline',) else 'bline'}": "another attacker",
     }
     for command, why in commands.items():
