@@ -19,6 +19,7 @@ from stockade.workflow.records import Proposed
 from stockade.workflow.runner import Runner
 from stockade.workflow.separate import seed_of, whole_updates
 from stockade.workflow.store import SearchFolder
+from stockade.workflow.together import goal_value
 from stockade.workflow.training import judged_returns, train_workflow
 from stockade.workflow.units import UNITS, Ranking
 
@@ -103,7 +104,7 @@ class Certification:
         results = [self._runner.results[number] for number in sorted(self._runner.results)]
         policies = [(r.order, self._runner.folder.load_policy(r.number, r.order)[0]) for r in results]
         means = judged_returns(self.config, policies).mean(axis=2)  # (attackers, 2 K)
-        values = means.mean(axis=0) if self.config.goal == "mean" else means.min(axis=0)
+        values = goal_value(means, self.config.goal)
         leader, rival = values[0::2], values[1::2]
         differences = leader - rival
         n, mean = len(differences), float(differences.mean())

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from stockade.learn.evaluate import mean_interval
 from stockade.workflow.conditioned import ConditionedTraining
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.gaussian_process import GaussianProcess, Observations
 from stockade.workflow.orders import Order
-from stockade.workflow.together import VALIDATION_SEED, AllOrders, Curves, goal_value, round_episodes
+from stockade.workflow.together import VALIDATION_SEED, AllOrders, Curves, goal_returns, goal_value, round_episodes
 from stockade.workflow.units import FREE, HOST_UNITS, TYPES, Ranking
 
 REFERENCES_SHARE = 0.3  #: part of the environments that keeps to orders of types, or to none
@@ -151,11 +152,7 @@ def finer(
     """
     types, goal = len(plan.types), plan.config.goal
     merit = goal_value(training.returns(CHOOSING_EPISODES, CHOOSE_SEED, judged).mean(axis=2), goal)
-    pair = [types + int(merit[types:].argmax()), int(merit[:types].argmax())]
-    each = returns[:, pair]
-    if goal == "worst":  # the attacker that decides, of each
-        each = np.stack([returns[returns[:, k].mean(axis=1).argmin(), k] for k in pair])[None]
-    difference = (each[:, 0] - each[:, 1]).mean(axis=0)
-    gain, half = float(difference.mean()), 1.96 * float(difference.std(ddof=1)) / len(difference) ** 0.5
+    pair = types + int(merit[types:].argmax()), int(merit[:types].argmax())
+    gain, half = mean_interval(np.subtract(*(goal_returns(returns[:, k], goal) for k in pair)))
     hosts, of_types = (HOST_UNITS.describe(training.orders[judged[k]], plan.matters) for k in pair)
     return {"finer_order": {"gain": gain, "low": gain - half, "high": gain + half, "hosts": hosts, "types": of_types}}

@@ -225,7 +225,8 @@ def finish(config: SearchConfig, folder: SearchFolder, outcome: Outcome) -> Sear
     stopped = None
     if config.certify and len(outcome.orders) > 1:
         stopped = _certify(config, folder, outcome, found)
-        write_durably(file, (as_json(found.summary) + "\n").encode())
+        if stopped is None:
+            write_durably(file, (as_json(found.summary) + "\n").encode())
     print(f"everything else: {folder.path}\ntry next:")
     name = folder.path.name if config.runs == Path("runs") else str(folder.path)
     commands = {

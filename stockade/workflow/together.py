@@ -151,6 +151,11 @@ def goal_value(values: np.ndarray, goal: str) -> np.ndarray:
     return np.asarray(values.mean(axis=0) if goal == "mean" else values.min(axis=0))
 
 
+def goal_returns(returns: np.ndarray, goal: str) -> np.ndarray:
+    """(episodes,) of (attackers, episodes) of one order: their mean, or those of the attacker that decides."""
+    return np.asarray(returns.mean(axis=0) if goal == "mean" else returns[returns.mean(axis=1).argmin()])
+
+
 def next_shares(values: Sequence[np.ndarray], goal: str) -> np.ndarray:
     """(orders,) of the environments: half of them evenly, the rest by what is still to be gained and to be decided.
 

@@ -30,7 +30,7 @@ from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import UNIT_TYPES, Order, types_of
 from stockade.workflow.records import Saved, StopReason, Task, UpdateRow, WorkflowResult
 from stockade.workflow.strict import joined
-from stockade.workflow.together import JUDGE_SEED, VALIDATION_SEED
+from stockade.workflow.together import JUDGE_SEED, VALIDATION_SEED, goal_returns
 from stockade.workflow.units import UNITS
 
 CHECKPOINT_UPDATES = 10
@@ -115,7 +115,7 @@ class StrictTraining:
         assert self.stopped is not None
         returns = training.returns(min(VALUE_EPISODES, task.config.judged_episodes or VALUE_EPISODES), VALIDATION_SEED)
         by_attacker = returns[:, 0].mean(axis=1)
-        judged = returns[:, 0].mean(axis=0) if task.config.goal == "mean" else returns[by_attacker.argmin(), 0]
+        judged = goal_returns(returns[:, 0], task.config.goal)
         value = float(judged.mean())
         gain = math.nan if self._value_before is None else value - self._value_before
         return WorkflowResult(

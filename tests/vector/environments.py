@@ -30,18 +30,22 @@ class FailsInReset(SyntheticEnv):
         return super().reset(seed=seed)
 
 
+def next_number(counter):
+    """The first number that is free, taken by making a file that no other process can make too: several environments
+    may be built in the same instant."""
+    for number in itertools.count(1):
+        try:
+            os.close(os.open(f"{counter}-{number}", os.O_CREAT | os.O_EXCL))
+            return number
+        except FileExistsError:
+            continue
+
+
 class OneFails(SyntheticEnv):
-    """The third of all that are built fails. Each takes the first number that is free, by making a file that no other
-    process can make too: several may be built in the same instant."""
+    """The third of all that are built fails."""
 
     def __init__(self, counter):
-        for number in itertools.count(1):
-            try:
-                os.close(os.open(f"{counter}-{number}", os.O_CREAT | os.O_EXCL))
-                break
-            except FileExistsError:
-                continue
-        if number == 3:
+        if next_number(counter) == 3:
             raise ConnectionError("the third one cannot be built")
         super().__init__()
 
@@ -50,13 +54,7 @@ class DiesAtBirth(SyntheticEnv):
     """Those of all that are built whose number is in `doomed` end their process."""
 
     def __init__(self, counter, doomed):
-        for number in itertools.count(1):
-            try:
-                os.close(os.open(f"{counter}-{number}", os.O_CREAT | os.O_EXCL))
-                break
-            except FileExistsError:
-                continue
-        if number in doomed:
+        if next_number(counter) in doomed:
             os._exit(5)
         super().__init__()
 

@@ -93,7 +93,7 @@ def milliseconds_until(deadline: float | None) -> int | None:
 
 
 def to_worker(message: Any) -> bytes:
-    """Pickle what the user handed in: by value where it comes from his script or notebook, which no worker imports."""
+    """Pickle what users hand in: by value where it comes from their script or notebook, which no worker imports."""
     pickled: bytes = cloudpickle.dumps(message)
     return pickled
 

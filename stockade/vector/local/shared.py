@@ -94,7 +94,7 @@ class SharedBlock:
 
     @classmethod
     def allocate(cls, size: int) -> Self:
-        """A new block, its pages reserved, so that the want of memory shows now and not as a SIGBUS later."""
+        """A new block, its pages reserved, so that a lack of memory shows now and not as a SIGBUS later."""
         size = -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
         free = available_memory()
         known = "" if free is None else f", {free / 2**20:,.0f} MiB are available"
