@@ -7,21 +7,20 @@ own, nobody can say that the shared network decided. Training k of both orders h
 """
 
 import math
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, cast
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
 from stockade.text import fixed
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.orders import Order
 from stockade.workflow.records import Proposed
 from stockade.workflow.runner import Runner
 from stockade.workflow.separate import seed_of, whole_updates
 from stockade.workflow.store import SearchFolder
+from stockade.workflow.summary import Outcome
 from stockade.workflow.together import goal_value
 from stockade.workflow.training import judged_returns, train_workflow
-from stockade.workflow.units import UNITS, Ranking
 
 LEAST_EPISODES = 12_000
 """Of one training, unless --max-episodes says otherwise."""
@@ -45,10 +44,6 @@ class CertifyResult:
     high: float
     outcome: Literal["confirms", "contradicts", "open"]  #: what the interval does to the claim
 
-    def to_dict(self) -> dict[str, Any]:
-        """For summary.json."""
-        return asdict(self)
-
     def lines(self) -> list[str]:
         """For people."""
         n = len(self.leader_values)
@@ -66,54 +61,54 @@ class CertifyResult:
         ]
 
 
-class Certification:
-    """The trainings that confirm a verdict, in the subfolder `certify` of a search; interrupted and continued like any.
+def certify(
+    config: SearchConfig, folder: SearchFolder, outcome: Outcome, summary: dict[str, Any]
+) -> CertifyResult | int:
+    """Train the leader and its best rival alone, in the subfolder `certify` of a search; interrupted and continued like
+    any. What these trainings say, or the signal that interrupted them."""
+    best, ranked = summary["best"], summary["classes"]
+    outside = [entry for entry in ranked if entry["order"] not in best]
+    leader = next(entry for entry in ranked if entry["order"] == best[0])
+    rival = next(entry for entry in outside or ranked if entry is not leader)
+    names, orders = (leader["order"], rival["order"]), (leader["ranking"], rival["ranking"])
+    # By default each training gets the budget that an order had in the search.
+    most = config.max_episodes or max(LEAST_EPISODES, config.budget // len(outcome.orders))
+    config = replace(config, max_episodes=most)
+    episodes = whole_updates(config, most)
+    inner = SearchFolder(folder.path / "certify")
+    inner.path.mkdir(exist_ok=True)
 
-    `n_orders` share the budget of the search: by default each training gets that of one of them.
-    """
+    def label(proposed: Proposed) -> str:
+        return f"{names[proposed.number % 2]}, seed {proposed.number // 2}"
 
-    def __init__(
-        self, config: SearchConfig, folder: SearchFolder, leader: Ranking, rival: Ranking,
-        matters: np.ndarray, n_orders: int,
-    ) -> None:  # fmt: skip
-        episodes = config.max_episodes or max(LEAST_EPISODES, config.budget // n_orders)
-        self.config = replace(config, max_episodes=episodes)
-        self._orders = cast("tuple[Order, Order]", (leader, rival))
-        describe = UNITS[config.units].describe
-        self._names = describe(leader, matters), describe(rival, matters)
-        self._episodes = whole_updates(self.config, episodes)
-        inner = SearchFolder(folder.path / "certify")
-        inner.path.mkdir(exist_ok=True)
-        self._runner = Runner(self.config, inner, 2 * config.certify * self._episodes, train_workflow, folder.path)
-        labels = [f"{name}, seed {k}" for k in range(config.certify) for name in self._names]
-        self._runner.set_rows(labels, lambda proposed: labels[proposed.number])
+    runner = Runner(config, inner, 2 * config.certify * episodes, train_workflow, label, folder.path)
 
-    def run(self) -> int | None:
-        """Train; the signal that ended it before, if one did."""
-        return self._runner.run(self._propose, lambda result: None)
+    def propose() -> Proposed | None:
+        number = len(runner.proposals)
+        seed = seed_of(config.seed, 1_000_000 + number // 2)  # no training of the search has these
+        return Proposed(number, orders[number % 2], seed, episodes) if number < 2 * config.certify else None
 
-    def _propose(self) -> Proposed | None:
-        number = len(self._runner.proposals)
-        if number == 2 * self.config.certify:
-            return None
-        seed = seed_of(self.config.seed, 1_000_000 + number // 2)  # no training of the search has these
-        return Proposed(number, self._orders[number % 2], seed, self._episodes)
+    stopped = runner.run(propose, lambda result: None)
+    if stopped is not None:
+        return stopped
+    policies = [(orders[n % 2], inner.load_policy(n, orders[n % 2])[0]) for n in sorted(runner.results)]
+    values = goal_value(judged_returns(config, policies).mean(axis=2), config.goal)  # (2 K,)
+    return compare(*names, "better" if outside else "equal", values[0::2], values[1::2], episodes, summary["margin"])
 
-    def result(self, claim: Claim, margin: float) -> CertifyResult:
-        """Judge all policies on common seeds."""
-        results = [self._runner.results[number] for number in sorted(self._runner.results)]
-        policies = [(r.order, self._runner.folder.load_policy(r.number, r.order)[0]) for r in results]
-        means = judged_returns(self.config, policies).mean(axis=2)  # (attackers, 2 K)
-        values = goal_value(means, self.config.goal)
-        leader, rival = values[0::2], values[1::2]
-        differences = leader - rival
-        n, mean = len(differences), float(differences.mean())
-        half = float(_T975[min(n - 2, len(_T975) - 1)] * differences.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
-        low, high = mean - half, mean + half
-        if claim == "better":
-            confirms, contradicts = low > 0, high < 0
-        else:
-            confirms, contradicts = -margin <= low <= high <= margin, low > margin or high < -margin
-        outcome: Any = "confirms" if confirms else "contradicts" if contradicts else "open"
-        by_seed = tuple(leader.tolist()), tuple(rival.tolist())
-        return CertifyResult(*self._names, claim, *by_seed, self._episodes, mean, low, high, outcome)
+
+def compare(
+    leader: str, rival: str, claim: Claim, leader_values: np.ndarray, rival_values: np.ndarray, episodes: int,
+    margin: float,
+) -> CertifyResult:  # fmt: skip
+    """What (seeds,) values of both orders do to the claim."""
+    differences = leader_values - rival_values
+    n, mean = len(differences), float(differences.mean())
+    half = float(_T975[min(n - 2, len(_T975) - 1)] * differences.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
+    low, high = mean - half, mean + half
+    if claim == "better":
+        confirms, contradicts = low > 0, high < 0
+    else:
+        confirms, contradicts = -margin <= low <= high <= margin, low > margin or high < -margin
+    outcome: Any = "confirms" if confirms else "contradicts" if contradicts else "open"
+    by_seed = tuple(leader_values.tolist()), tuple(rival_values.tolist())
+    return CertifyResult(leader, rival, claim, *by_seed, episodes, mean, low, high, outcome)

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from stockade.cage2.scenario import FOOTHOLD
 from stockade.errors import InputError, SettingError
-from stockade.files import as_json, json_output, write_durably
+from stockade.files import json_output
 from stockade.learn.checkpoint import Checkpoint, CheckpointFolder, save
 from stockade.learn.files import run_session
 from stockade.learn.train import StopSignals
@@ -139,10 +139,10 @@ def _together(config: SearchConfig, folder: SearchFolder) -> Outcome | int:
         print(f"continuing {folder.path} after {training.episodes:,} episodes", flush=True)
     labels = [TYPES.describe(order, matters) for order in [*types, FREE]]
     labels += ["best order of hosts"] * isinstance(plan, HostOrders)
-    board = Board(labels, training.last_goal, training.episodes)
+    board = Board(training.last_goal, training.episodes)
     try:
         with StopSignals() as stop:
-            whole = training.run(lambda: stop.received is not None, lambda t: _show(board, t))
+            whole = training.run(lambda: stop.received is not None, lambda t: _show(board, labels, t))
             board.clear()
             if not whole and stop.received is not None:
                 print(f"stopped by {signal.Signals(stop.received).name} after {training.episodes:,} episodes, "
@@ -187,11 +187,12 @@ def _measure(training: TogetherTraining, matters: np.ndarray) -> Outcome:
     )  # fmt: skip
 
 
-def _show(board: Board, training: TogetherTraining) -> None:
-    curves = training.curves
-    values = curves.values[-1].mean(axis=0) if curves.values else None
-    moved = np.stack(curves.values[-3:]).mean(axis=1).std(axis=0) if len(curves.values) > 1 else None
-    board.show(training.episodes, training.last_goal, values, moved, training.shares)
+def _show(board: Board, labels: Sequence[str], training: TogetherTraining) -> None:
+    rows: list[tuple[str, float, float, float]] = []
+    if training.curves.values:
+        values, moved = (x.mean(axis=0) for x in (training.curves.values[-1], training.training_sd()))
+        rows = list(zip(labels, values, moved, training.shares, strict=False))  # the last is that of many orders
+    board.show(training.episodes, training.last_goal, rows)
 
 
 def save_policy(folder: Path, training: TogetherTraining, orders: Sequence[Ranking]) -> None:
@@ -209,8 +210,8 @@ def save_policy(folder: Path, training: TogetherTraining, orders: Sequence[Ranki
 # -------------------------------------------------------------------------------------------------------- at the end
 def finish(config: SearchConfig, folder: SearchFolder, outcome: Outcome) -> SearchResult:
     """Judge, write summary.json, print the verdict and the table, draw the pictures; certify if that was asked for."""
-    found, file = answer(config, outcome), folder.path / "summary.json"
-    write_durably(file, (as_json(found.summary) + "\n").encode())
+    found = answer(config, outcome)
+    folder.write_summary(found.summary)
     print("", *found.lines, "", found.table, "= equal to the best, ? still open. Intervals of 95%.", sep="\n")
     print(f"\n{outcome.ended}, {duration(outcome.seconds)}.")
     if config.plots:
@@ -224,9 +225,15 @@ def finish(config: SearchConfig, folder: SearchFolder, outcome: Outcome) -> Sear
             print(f"pictures: none; {error}")
     stopped = None
     if config.certify and len(outcome.orders) > 1:
-        stopped = _certify(config, folder, outcome, found)
-        if stopped is None:
-            write_durably(file, (as_json(found.summary) + "\n").encode())
+        from stockade.workflow.certify import certify
+
+        certified = certify(config, folder, outcome, found.summary)
+        if isinstance(certified, int):
+            stopped = certified
+        else:
+            print("\n".join(certified.lines()))
+            found.summary["certified"] = asdict(certified)
+            folder.write_summary(found.summary)
     print(f"everything else: {folder.path}\ntry next:")
     name = folder.path.name if config.runs == Path("runs") else str(folder.path)
     commands = {
@@ -239,20 +246,3 @@ def finish(config: SearchConfig, folder: SearchFolder, outcome: Outcome) -> Sear
         if "--certify" not in command or not (config.certify or config.separate):
             print(f"  {'stockade ' + command:<66} {why}")
     return SearchResult(folder.path, found, stopped)
-
-
-def _certify(config: SearchConfig, folder: SearchFolder, outcome: Outcome, found: Answer) -> int | None:
-    """Train the leader and its best rival alone; into summary.json. The signal that interrupted it, if one did."""
-    from stockade.workflow.certify import Certification
-
-    best, ranked = found.summary["best"], found.summary["classes"]
-    outside = [entry for entry in ranked if entry["order"] not in best]
-    leader = next(entry["ranking"] for entry in ranked if entry["order"] == best[0])
-    rival = next(entry["ranking"] for entry in outside or ranked if entry["order"] != best[0])
-    certification = Certification(config, folder, leader, rival, outcome.matters, len(outcome.orders))
-    stopped = certification.run()
-    if stopped is None:
-        result = certification.result("better" if outside else "equal", found.summary["margin"])
-        print("\n".join(result.lines()))
-        found.summary["certified"] = result.to_dict()
-    return stopped

@@ -37,12 +37,11 @@ class SeparateSession:
         self._strict = config.constraint == "strict"
         held = [types_red_can_hold(red, config.rules, config.horizon) for red in config.reds]
         self.strategy = Strategy(config, np.any(held, axis=0))
-        self.runner = Runner(config, folder, config.budget, train)
+        self.runner = Runner(config, folder, config.budget, train, self._label)
         self.results = self.runner.results
         self.ended: str | None = None  #: why the search is over, once it is
         for result in self.results.values():
             self._learn(result)
-        self._set_rows()
 
     def run(self) -> int | None:
         """Search; the signal that ended it, if one did."""
@@ -52,12 +51,9 @@ class SeparateSession:
         """What orders of one class have in common; None for the agent without an order."""
         return restricted(order, self.strategy.matters) if order else None
 
-    def _label(self, order: Order) -> str:
-        return TYPES.describe(self._kept(order) or ORDERS[0], self.strategy.matters) if order else "no order"
-
-    def _set_rows(self) -> None:
-        labels = dict.fromkeys(self._label(order) for order in (*ORDERS, *[FREE] * self._strict))
-        self.runner.set_rows(list(labels), lambda proposed: self._label(proposed.order))
+    def _label(self, proposed: Proposed) -> str:
+        kept = self._kept(proposed.order)
+        return TYPES.describe(FREE if kept is None else kept or ORDERS[0], self.strategy.matters)
 
     # --------------------------------------------------------------------------------------------------- what is next
     def _propose(self) -> Proposed | None:
@@ -95,7 +91,7 @@ class SeparateSession:
         if self._strict:
             same = [n for n, r in self.results.items() if r.order == order]
             return seed_of(self.config.seed, min(same, default=number)), episodes, same[-1] if same else None
-        parent = parent_of(order, self.config.protocol.inherit, self.results, self.strategy.matters)
+        parent = parent_of(order, self.config.first_version.inherit, self.results, self.strategy.matters)
         return seed_of(self.config.seed, number), episodes, parent
 
     def _learn(self, result: WorkflowResult) -> np.ndarray:
@@ -113,7 +109,6 @@ class SeparateSession:
             names = ", ".join(TYPES.names[unit] for unit in np.flatnonzero(new))
             self.runner.say(f"in training {result.number} red held what it was not thought to: {names}. Orders that "
                             "differ there count as different from now on.")  # fmt: skip
-            self._set_rows()
 
     # ----------------------------------------------------------------------------------------------------- at the end
     def outcome(self) -> Outcome:
@@ -187,8 +182,8 @@ def allowance(config: SearchConfig, used: int, reserved: int, first: bool) -> in
     those in flight; 0 if that is too little, unless it is the `first`: a short training is better than none."""
     episodes = whole_updates(config, min(config.task_episodes, config.budget - used - reserved))
     most = whole_updates(config, config.task_episodes)
-    shorter = config.constraint == "reward" and not config.protocol.fixed_episodes
-    least = min(config.protocol.min_episodes, most) if shorter else most
+    shorter = config.constraint == "reward" and not config.first_version.fixed_episodes
+    least = min(config.first_version.min_episodes, most) if shorter else most
     return episodes if first or episodes >= least else 0
 
 

@@ -99,6 +99,14 @@ class SearchFolder:
             del content["stockade"]
             return SearchConfig.from_json(content)
 
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        """The result. Of an earlier one with the same winning set it keeps how that was certified."""
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            before = json.loads((self.path / "summary.json").read_text())
+            if before["best"] == summary["best"]:
+                summary.setdefault("certified", before["certified"])
+        self._write("summary.json", summary)
+
     # ------------------------------------------------------------------------------------------------------ progress
     def write_state(self, state: State) -> None:
         """Replace what was known, in one instant."""
@@ -129,7 +137,7 @@ class SearchFolder:
     def save_policy(self, result: WorkflowResult, config: SearchConfig) -> None:
         """A checkpoint like those of `stockade train`, that can be played anywhere."""
         if config.constraint == "reward":
-            context, kind = one_hot(result.order), {"alignment": asdict(config.protocol)}
+            context, kind = one_hot(result.order), {"alignment": asdict(config.first_version)}
         else:
             context = UNITS[config.units].context(result.order)
             kind = {"constraint": {"units": config.units, "judge": config.judge}}
