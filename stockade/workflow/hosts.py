@@ -6,18 +6,17 @@ proposing: with the policy at rest, GP-UCB (Mallows kernel) picks orders, greedy
 judging:   the best host orders beside all orders of types, on fresh common seeds
 """
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from stockade.learn.checkpoint import CheckpointFolder
 from stockade.learn.evaluate import mean_interval
-from stockade.workflow.conditioned import ConditionedTraining
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.gaussian_process import GaussianProcess, Observations
-from stockade.workflow.orders import Order
-from stockade.workflow.together import VALIDATION_SEED, AllOrders, Curves, goal_returns, goal_value, round_episodes
+from stockade.workflow.orders import Order, kendall
+from stockade.workflow.together import VALIDATION_SEED, TogetherTraining, goal_returns, goal_value, round_episodes
 from stockade.workflow.units import FREE, HOST_UNITS, TYPES, Ranking
 
 REFERENCES_SHARE = 0.3  #: part of the environments that keeps to orders of types, or to none
@@ -29,77 +28,80 @@ CHOOSING_EPISODES = 1_000  #: by which the best of the finalists is chosen, apar
 PROPOSE_SEED, CHOOSE_SEED = 1_600_000_000, 1_650_000_000
 
 
-class HostOrders(AllOrders):
-    """The plan of a training: beside orders of `types`, random host orders and neighbours of those that did best.
+class HostTraining(TogetherTraining):
+    """Beside orders of `types`, random host orders and neighbours of those that did best.
 
-    `matters` is (13,) bool, hosts that red can hold. `orders` are the orders of types as orders of hosts, hosts of a
-    type side by side, and FREE. `best` are the host orders with the highest values so far, the best first.
+    `matters` is (13,) bool, hosts that red can hold. The first `orders` are those of types as orders of hosts, hosts of
+    a type side by side, and FREE. `best` are the host orders with the highest values so far, the best first.
     """
 
-    def __init__(self, config: SearchConfig, matters: np.ndarray, types: Sequence[Order]) -> None:
-        super().__init__(config, [*map(as_hosts, types), FREE])
-        self.matters, self.types = matters, types
+    def __init__(
+        self, config: SearchConfig, matters: np.ndarray, types: Sequence[Order], checkpoints: CheckpointFolder | None
+    ) -> None:
+        super().__init__(config, [*map(as_hosts, types), FREE], checkpoints)
+        self.matters = matters
 
-    def round(self, training: ConditionedTraining, curves: Curves) -> np.ndarray:
+    def _measured(self) -> np.ndarray:
         """Play the references and the candidates; the next set of candidates shares the environments."""
-        references, known = len(self.orders), training.orders
+        references, known = self.n_first, self.orders
         candidates = range(max(references, len(known) - FRESH), len(known))
         hosts = [*candidates, *(k for k, order in enumerate(known) if order in self.best and k not in candidates)]
-        episodes = round_episodes(self.config.budget, references + FRESH)
-        values = training.returns(episodes, VALIDATION_SEED, [*range(references), *hosts]).mean(axis=2)
+        episodes = round_episodes(self.budget, references + FRESH)
+        values = self.returns(episodes, VALIDATION_SEED, [*range(references), *hosts]).mean(axis=2)
         ranked = np.argsort(-goal_value(values[:, references:], self.config.goal), kind="stable")
         self.best = [known[hosts[k]] for k in ranked[:FINALISTS]]
-        fresh = self._fresh(np.random.default_rng([self.config.seed, len(curves.episodes) + 1]))
-        training.add_orders(fresh)
-        training.shares = np.zeros(len(training.orders))
-        training.shares[:references] = REFERENCES_SHARE / references
-        training.shares[-len(fresh) :] = (1 - REFERENCES_SHARE) / len(fresh)
+        fresh = self._fresh(np.random.default_rng([self.config.seed, len(self.curves.episodes) + 1]))
+        self.add_orders(fresh)
+        self.shares[:] = 0.0
+        self.shares[:references] = REFERENCES_SHARE / references
+        self.shares[-len(fresh) :] = (1 - REFERENCES_SHARE) / len(fresh)
         leader = values[:, [references + int(ranked[0])]] if len(ranked) else values.max(axis=1, keepdims=True)
         return np.concatenate([values[:, :references], leader], axis=1)
 
     def _fresh(self, rng: np.random.Generator) -> list[Ranking]:
         """Half of them at random, half of them near the best orders of hosts and of types."""
-        parents = self.best or [self.orders[int(k)] for k in rng.integers(len(self.orders) - 1, size=4)]
+        parents = self.best or [self.orders[int(k)] for k in rng.integers(self.n_first - 1, size=4)]
         near = [neighbour(parents[k % len(parents)], self.matters, rng) for k in range(FRESH // 2)]
         return [*near, *(at_random(self.matters, rng) for _ in range(FRESH // 2))]
 
 
-def propose(training: ConditionedTraining, plan: HostOrders) -> list[int]:
+def propose(training: HostTraining) -> list[int]:
     """Measure orders that GP-UCB picks, with the policy at rest; indices in `training.orders` of the best."""
-    rng, first = np.random.default_rng([plan.config.seed, 2**20]), len(training.orders)
+    rng, first = np.random.default_rng([training.config.seed, 2**20]), len(training.orders)
     data = Observations(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
     for _ in range(PROPOSING_ROUNDS):
         before, known = len(training.orders), training.orders[first:]
-        training.add_orders(_pick(known, data, _pool(known, data.values, plan, rng), plan))
+        training.add_orders(_pick(known, data, _pool(known, data.values, training, rng), training))
         returns = training.returns(PROPOSED_EPISODES, PROPOSE_SEED, range(before, len(training.orders)))
-        values = np.concatenate([data.values, goal_value(returns.mean(axis=2), plan.config.goal)])
+        values = np.concatenate([data.values, goal_value(returns.mean(axis=2), training.config.goal)])
         variances = np.concatenate([data.variances, returns.mean(axis=0).var(axis=1) / PROPOSED_EPISODES])
         data = Observations(np.arange(len(values)), values, variances)
-    process = GaussianProcess.fit(distances(training.orders[first:], plan.matters), data)
+    process = GaussianProcess.fit(distances(training.orders[first:], training.matters), data)
     ranked = np.argsort(-process.posterior().mean, kind="stable")[:FINALISTS]
     return [first + int(k) for k in ranked]
 
 
-def _pool(known: list[Ranking], values: np.ndarray, plan: HostOrders, rng: np.random.Generator) -> list[Ranking]:
+def _pool(known: list[Ranking], values: np.ndarray, training: HostTraining, rng: np.random.Generator) -> list[Ranking]:
     """Candidates: at first those that did best in training, then neighbours of the best measured; and random ones."""
-    references = [linear(order, plan.matters, rng) for order in plan.orders[:-1]]
-    leaders = [known[k] for k in np.argsort(-values)[:6]] if known else plan.best
-    near = [neighbour(parent, plan.matters, rng) for parent in leaders for _ in range(12)]
-    others = [at_random(plan.matters, rng) for _ in range(30)]
-    pool = dict.fromkeys([*([] if known else plan.best), *references, *near, *others])
+    matters, best = training.matters, training.best
+    references = [linear(order, matters, rng) for order in training.orders[: training.n_first - 1]]
+    leaders = [known[k] for k in np.argsort(-values)[:6]] if known else best
+    near = [neighbour(parent, matters, rng) for parent in leaders for _ in range(12)]
+    others = [at_random(matters, rng) for _ in range(30)]
+    pool = dict.fromkeys([*([] if known else best), *references, *near, *others])
     return [order for order in pool if order not in set(known)]
 
 
-def _pick(known: list[Ranking], data: Observations, pool: list[Ranking], plan: HostOrders) -> list[Ranking]:
+def _pick(known: list[Ranking], data: Observations, pool: list[Ranking], training: HostTraining) -> list[Ranking]:
     """The orders of the pool with the highest mean + beta x sd, one after the other as GP-BUCB does."""
     if not known:
         return pool[:PROPOSED]
     arms = known + pool
-    process = GaussianProcess.fit(distances(arms, plan.matters), data)
+    process = GaussianProcess.fit(distances(arms, training.matters), data)
     picked: list[int] = []
     for _ in range(min(PROPOSED, len(pool))):
         mean, sd = process.expecting(np.array(picked, np.int64))
-        score = (mean + plan.config.gp_beta * sd)[len(known) :]
+        score = (mean + training.config.gp_beta * sd)[len(known) :]
         score[[k - len(known) for k in picked]] = -np.inf
         picked.append(len(known) + int(score.argmax()))
     return [arms[k] for k in picked]
@@ -136,23 +138,18 @@ def neighbour(order: Ranking, matters: np.ndarray, rng: np.random.Generator) -> 
 
 
 def distances(orders: Sequence[Ranking], matters: np.ndarray) -> np.ndarray:
-    """(n, n) Kendall distances over the hosts that matter; a tie is half-way between the two precedences."""
-    pairs = np.array(list(itertools.combinations(np.flatnonzero(matters), 2)))
-    ranks = np.stack([HOST_UNITS.ranks(order) for order in orders]).astype(np.int64)
-    signs = np.sign(ranks[:, pairs[:, 0]] - ranks[:, pairs[:, 1]]) / 2
-    return np.asarray(np.abs(signs[:, None] - signs[None]).sum(axis=2))
+    """(n, n) Kendall distances over the hosts that matter, which stand one after the other."""
+    return kendall(np.stack([HOST_UNITS.ranks(order) for order in orders])[:, matters])
 
 
-def finer(
-    training: ConditionedTraining, plan: HostOrders, judged: Sequence[int], returns: np.ndarray
-) -> dict[str, Any]:
+def finer(training: HostTraining, judged: Sequence[int], returns: np.ndarray) -> dict[str, Any]:
     """Does an order of hosts beat the best of types? Both are chosen on other seeds than those that compare them.
 
     `judged` are the orders of types, then of hosts, and (attackers, orders, episodes) what they returned.
     """
-    types, goal = len(plan.types), plan.config.goal
+    types, goal = training.n_first - 1, training.config.goal
     merit = goal_value(training.returns(CHOOSING_EPISODES, CHOOSE_SEED, judged).mean(axis=2), goal)
     pair = types + int(merit[types:].argmax()), int(merit[:types].argmax())
     gain, half = mean_interval(np.subtract(*(goal_returns(returns[:, k], goal) for k in pair)))
-    hosts, of_types = (HOST_UNITS.describe(training.orders[judged[k]], plan.matters) for k in pair)
+    hosts, of_types = (HOST_UNITS.describe(training.orders[judged[k]], training.matters) for k in pair)
     return {"finer_order": {"gain": gain, "low": gain - half, "high": gain + half, "hosts": hosts, "types": of_types}}

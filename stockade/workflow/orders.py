@@ -80,11 +80,16 @@ def distances(kind: Literal["kendall", "spearman"], matters: np.ndarray = ALL_MA
     """
     places = np.argsort(ORDERS, axis=1)[:, np.asarray(matters, np.bool_)]  # (120, types that matter)
     if kind == "kendall":
-        first, second = np.triu_indices(places.shape[1], 1)
-        features = (places[:, first] < places[:, second]).astype(np.float64)
-    else:
-        features = places.argsort(axis=1).argsort(axis=1).astype(np.float64)
-    return ((features[:, None] - features[None]) ** 2).sum(axis=2)
+        return kendall(places)
+    ranks = places.argsort(axis=1).argsort(axis=1).astype(np.float64)
+    return ((ranks[:, None] - ranks[None]) ** 2).sum(axis=2)
+
+
+def kendall(places: np.ndarray) -> np.ndarray:
+    """(n, n) float64, pairs of units that two orders put the other way round; (n, units) places of these."""
+    first, second = np.triu_indices(places.shape[1], 1)
+    before = places[:, first] < places[:, second]
+    return (before[:, None] != before[None]).sum(axis=2, dtype=np.float64)
 
 
 # --------------------------------------------------------------------------------------------- orders equal in effect

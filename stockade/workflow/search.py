@@ -26,11 +26,11 @@ from stockade.learn.train import StopSignals
 from stockade.text import duration
 from stockade.workflow.board import Board
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.hosts import HostOrders, finer, propose
+from stockade.workflow.hosts import HostTraining, finer, propose
 from stockade.workflow.orders import ORDERS, hosts_red_can_hold, representative
 from stockade.workflow.store import SearchFolder
 from stockade.workflow.summary import Answer, Outcome, answer
-from stockade.workflow.together import JUDGE_SEED, AllOrders, TogetherTraining
+from stockade.workflow.together import JUDGE_SEED, TogetherTraining
 from stockade.workflow.units import FREE, TYPES, Ranking
 
 #: File of the policy for all orders, in the folder of a search.
@@ -133,12 +133,13 @@ def _together(config: SearchConfig, folder: SearchFolder) -> Outcome | int:
     held[FOOTHOLD] = False
     matters = TYPES.matters(held)
     types = list(dict.fromkeys(representative(order, matters) for order in ORDERS) if config.classes else ORDERS)
-    plan = AllOrders(config, [*types, FREE]) if config.units == "types" else HostOrders(config, held, types)
-    training = TogetherTraining(config, plan, CheckpointFolder(folder.path / "checkpoints", keep=2))
+    checkpoints = CheckpointFolder(folder.path / "checkpoints", keep=2)
+    training = (TogetherTraining(config, [*types, FREE], checkpoints) if config.units == "types"
+                else HostTraining(config, held, types, checkpoints))  # fmt: skip
     if training.episodes:
         print(f"continuing {folder.path} after {training.episodes:,} episodes", flush=True)
     labels = [TYPES.describe(order, matters) for order in [*types, FREE]]
-    labels += ["best order of hosts"] * isinstance(plan, HostOrders)
+    labels += ["best order of hosts"] * isinstance(training, HostTraining)
     board = Board(training.last_goal, training.episodes)
     try:
         with StopSignals() as stop:
@@ -158,12 +159,12 @@ def _together(config: SearchConfig, folder: SearchFolder) -> Outcome | int:
 
 def _measure(training: TogetherTraining, matters: np.ndarray) -> Outcome:
     """The values of all orders of types, the free agent, and with --units hosts the best orders of hosts."""
-    plan, judged, references = training.plan, training.config.judged_episodes, len(training.plan.orders)
+    judged, references = training.config.judged_episodes, training.n_first
     finalists, extra, tried = [], {}, ""
-    if isinstance(plan, HostOrders):
+    if isinstance(training, HostTraining):
         print("GP-UCB proposes orders of hosts; greedy episodes measure them ...", flush=True)
         before = len(training.orders)
-        finalists = propose(training, plan)
+        finalists = propose(training)
         tried = (f"Tried: all {references - 1} classes of orders of types; {len(training.orders) - before:,} of the "
                  f"{math.factorial(int(matters.sum())):,} orders of single hosts. The best {len(finalists)} of these "
                  "were judged.")  # fmt: skip
@@ -174,10 +175,10 @@ def _measure(training: TogetherTraining, matters: np.ndarray) -> Outcome:
     sd = np.concatenate([moved[:, :-1], np.repeat(moved.mean(axis=1, keepdims=True), len(finalists), axis=1)], axis=1)
     episodes = np.pad(training.episodes_by_order, (0, len(training.orders) - len(training.episodes_by_order)))
     orders, curves = tuple(training.orders[k] for k in chosen[:-1]), training.curves.to_json()
-    if isinstance(plan, HostOrders):  # its curves end with the leader of each round in place of the finalists
+    if isinstance(training, HostTraining):  # its curves end with the leader of each round in place of the finalists
         types = [training.units.describe(order, matters) for order in orders[: references - 1]]
         curves["orders"] = [*types, "no order", "best order of hosts"]
-        extra = finer(training, plan, chosen[:-1], returns)
+        extra = finer(training, chosen[:-1], returns)
     why = "values stopped improving after" if training.last_goal < training.budget else "the budget is used:"
     ended = f"{why} {training.episodes:,} of {training.budget:,} episodes"
     return Outcome(

@@ -45,31 +45,17 @@ class Curves:
         return cls(list(content["episodes"]), values, shares)
 
 
-@dataclass
-class AllOrders:
-    """The plan of a training: all orders from the beginning to the end, FREE (no order) among them."""
-
-    config: SearchConfig
-    orders: list[Ranking]
-    best: list[Ranking] = field(default_factory=list)  #: what a plan must know to continue: nothing here
-
-    def round(self, training: ConditionedTraining, curves: Curves) -> np.ndarray:
-        """Measure, set the shares of what is trained next, and give (attackers, ...) values for the curves."""
-        episodes = round_episodes(self.config.budget, len(self.orders))
-        values = training.returns(episodes, VALIDATION_SEED).mean(axis=2)
-        training.shares = next_shares([*curves.values, values], self.config.goal)
-        return values
-
-
 class TogetherTraining(ConditionedTraining):
-    """The training of many orders, in rounds, by a plan; its state goes to `checkpoints`, or nowhere."""
+    """The training of many orders, FREE (no order) the last, in rounds; its state goes to `checkpoints`, or nowhere."""
 
-    def __init__(self, config: SearchConfig, plan: AllOrders, checkpoints: CheckpointFolder | None) -> None:
-        super().__init__(config, UNITS[config.units], plan.orders, config.seed)
-        self.plan, self.budget, self._checkpoints, self._saved = plan, config.budget, checkpoints, -1
+    def __init__(self, config: SearchConfig, orders: Sequence[Ranking], checkpoints: CheckpointFolder | None) -> None:
+        super().__init__(config, UNITS[config.units], orders, config.seed)
+        self.budget, self._checkpoints, self._saved = config.budget, checkpoints, -1
         self.curves = Curves()
         self.last_goal = self.budget  #: episodes at which it ends; less than the budget once values stop improving
-        self.episodes_by_order = np.zeros(len(plan.orders), np.int64)
+        self.n_first = len(orders)  #: orders that it begins with; later ones follow these
+        self.best: list[Ranking] = []  #: of the later ones, the best first
+        self.episodes_by_order = np.zeros(len(orders), np.int64)
         self._begin, self._before = time.monotonic(), 0.0
         self._restore()
 
@@ -94,10 +80,17 @@ class TogetherTraining(ConditionedTraining):
 
     def _round(self) -> None:
         self.curves.shares.append(self.shares.copy())
-        self.curves.values.append(self.plan.round(self, self.curves))
+        self.curves.values.append(self._measured())
         self.curves.episodes.append(self.episodes)
         if self.last_goal == self.budget and no_longer_improving(self.curves.values):
             self.last_goal = min(self.budget, int(self.episodes * (1 + FINISH)))
+
+    def _measured(self) -> np.ndarray:
+        """(attackers, ...) values of a round, for the curves; sets the shares of what is trained next."""
+        episodes = round_episodes(self.budget, len(self.orders))
+        values = self.returns(episodes, VALIDATION_SEED).mean(axis=2)
+        self.shares = next_shares([*self.curves.values, values], self.config.goal)
+        return values
 
     def training_sd(self) -> np.ndarray:
         """(attackers, orders) how much a value still moved from round to round at the end: the training noise left.
@@ -117,7 +110,7 @@ class TogetherTraining(ConditionedTraining):
             return
         arrays, rest = self.state()
         rest |= {"curves": self.curves.to_json(), "goal": self.last_goal, "budget": self.budget,
-                 "seconds": self.seconds(), "plan": {"best": [list(order) for order in self.plan.best]}}  # fmt: skip
+                 "seconds": self.seconds(), "plan": {"best": [list(order) for order in self.best]}}  # fmt: skip
         checkpoint = Checkpoint({**arrays, "counts": self.episodes_by_order.copy()}, rest)
         if self._checkpoints.save(self.learner.iteration, checkpoint, is_best=False):
             self._saved = self.learner.iteration
@@ -132,7 +125,7 @@ class TogetherTraining(ConditionedTraining):
             return
         arrays, rest = checkpoint.arrays, checkpoint.rest
         self.restore(arrays, rest)
-        self.plan.best = [as_ranking(order) for order in rest["plan"].get("best", ())]
+        self.best = [as_ranking(order) for order in rest["plan"].get("best", ())]
         self.curves, self.episodes_by_order = Curves.from_json(rest["curves"]), arrays["counts"].copy()
         self._saved, self._before = self.learner.iteration, float(rest["seconds"])
         if rest["budget"] == self.budget:

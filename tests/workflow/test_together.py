@@ -11,11 +11,10 @@ import pytest
 from stockade.learn.checkpoint import CheckpointFolder
 from stockade.workflow.conditioned import ConditionedTraining
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.hosts import HostOrders
+from stockade.workflow.hosts import HostTraining
 from stockade.workflow.orders import ORDERS
 from stockade.workflow.together import (
     VALIDATION_SEED,
-    AllOrders,
     TogetherTraining,
     next_shares,
     no_longer_improving,
@@ -26,16 +25,16 @@ SMALL: dict[str, Any] = {"n_envs": 20, "horizon": 10, "total_episodes": 800, "n_
 THREE = [ORDERS[0], ORDERS[50], FREE]
 
 
-def plan_of(config: SearchConfig) -> AllOrders | HostOrders:
+def begun(config: SearchConfig, checkpoints: CheckpointFolder | None) -> TogetherTraining:
     if config.units == "types":
-        return AllOrders(config, THREE)
+        return TogetherTraining(config, THREE, checkpoints)
     matters = np.zeros(13, np.bool_)
     matters[[1, 2, 3, 7, 9, 10]] = True
-    return HostOrders(config, matters, [ORDERS[0], ORDERS[50]])
+    return HostTraining(config, matters, [ORDERS[0], ORDERS[50]], checkpoints)
 
 
 def trained(config: SearchConfig, folder: Path | None, stop_after: int | None = None) -> TogetherTraining:
-    training = TogetherTraining(config, plan_of(config), None if folder is None else CheckpointFolder(folder, keep=2))
+    training = begun(config, None if folder is None else CheckpointFolder(folder, keep=2))
     steps = [0]
 
     def should_stop() -> bool:
