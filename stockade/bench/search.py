@@ -41,8 +41,7 @@ from stockade.text import duration, fixed
 from stockade.vector.native import NativeVectorEnv
 from stockade.vector.ray.cluster import Connection, RayConfig, load_ray
 from stockade.workflow.config import RewardProtocol, SearchConfig
-from stockade.workflow.orders import ORDERS, Order, representative, types_red_can_hold
-from stockade.workflow.units import TYPES, Ranking
+from stockade.workflow.orders import ORDERS, TYPES, Order, Ranking, representative, types_red_can_hold
 
 #: The default, and ways to choose the next order under the first version's protocol, `--constraint reward`.
 Method = Literal["strict", "gp-ucb", "random", "round-robin"]

@@ -17,9 +17,8 @@ import numpy as np
 from stockade.cage2.jit import cached
 from stockade.cage2.scenario import FOOTHOLD, HOSTS, N_HOSTS
 from stockade.workflow.config import RewardProtocol
-from stockade.workflow.orders import FIXED_HOST, HOST_TYPES, N_TYPES, NOT_A_FIX, UNIT_TYPES, Order, one_hot
+from stockade.workflow.orders import FIXED_HOST, HOST_TYPES, N_TYPES, NOT_A_FIX, TYPES, UNIT_TYPES, Order, one_hot
 from stockade.workflow.strict import OrderedVectorEnv
-from stockade.workflow.units import TYPES
 
 Statistics = dict[str, dict[str, dict[str, float]]]
 """`by_type` or `by_host` -> name -> `fixes`, `complied`, `violated`, `held_steps`: means per episode."""

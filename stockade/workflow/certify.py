@@ -14,10 +14,9 @@ import numpy as np
 
 from stockade.text import fixed
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.records import Proposed
 from stockade.workflow.runner import Runner
 from stockade.workflow.separate import seed_of, whole_updates
-from stockade.workflow.store import SearchFolder
+from stockade.workflow.store import Proposed, SearchFolder
 from stockade.workflow.summary import Outcome
 from stockade.workflow.together import goal_value
 from stockade.workflow.training import judged_returns, train_workflow

@@ -29,7 +29,7 @@ from stockade.vector.local.machine import describe_exit, die_with, ready_to_star
 from stockade.vector.ray.cluster import Connection as RayConnection
 from stockade.vector.ray.cluster import RayConfig
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.records import Saved, Task, UpdateRow, WorkflowResult
+from stockade.workflow.store import Saved, Task, UpdateRow, WorkflowResult
 
 MAX_RESTARTS = 2
 """Times that a training is handed out again after its worker has died."""

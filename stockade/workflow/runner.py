@@ -20,9 +20,18 @@ from stockade.text import duration, fixed, interval, plural
 from stockade.workflow.board import Board
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.engine import Event, Failed, Restarted, Trainer, make_engine
-from stockade.workflow.records import Proposed, Saved, Task, UpdateRow, WorkflowResult
-from stockade.workflow.store import SearchFolder, State, TrainingLog, write_gp_log
-from stockade.workflow.units import UNITS
+from stockade.workflow.orders import UNITS
+from stockade.workflow.store import (
+    Proposed,
+    Saved,
+    SearchFolder,
+    State,
+    Task,
+    TrainingLog,
+    UpdateRow,
+    WorkflowResult,
+    write_gp_log,
+)
 
 _LISTEN_SECONDS = 0.2
 """How long to wait for an event before looking whether a signal came."""

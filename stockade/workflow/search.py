@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from stockade.cage2.scenario import FOOTHOLD
 from stockade.errors import InputError, SettingError
 from stockade.files import json_output
 from stockade.learn.checkpoint import Checkpoint, CheckpointFolder, save
@@ -26,12 +25,10 @@ from stockade.learn.train import StopSignals
 from stockade.text import duration
 from stockade.workflow.board import Board
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.hosts import HostTraining, finer, propose
-from stockade.workflow.orders import ORDERS, hosts_red_can_hold, representative
+from stockade.workflow.orders import FREE, ORDERS, TYPES, Ranking, hosts_red_can_hold, representative
 from stockade.workflow.store import SearchFolder
 from stockade.workflow.summary import Answer, Outcome, answer
-from stockade.workflow.together import JUDGE_SEED, TogetherTraining
-from stockade.workflow.units import FREE, TYPES, Ranking
+from stockade.workflow.together import JUDGE_SEED, HostTraining, TogetherTraining, finer, propose
 
 #: File of the policy for all orders, in the folder of a search.
 POLICY = "policies/conditioned.json"
@@ -130,7 +127,6 @@ def _open(config: SearchConfig) -> tuple[SearchConfig, SearchFolder]:
 def _together(config: SearchConfig, folder: SearchFolder) -> Outcome | int:
     """What was measured, or the signal that interrupted it."""
     held = np.logical_or.reduce([hosts_red_can_hold(red, config.rules, config.horizon) for red in config.reds])
-    held[FOOTHOLD] = False
     matters = TYPES.matters(held)
     types = list(dict.fromkeys(representative(order, matters) for order in ORDERS) if config.classes else ORDERS)
     checkpoints = CheckpointFolder(folder.path / "checkpoints", keep=2)

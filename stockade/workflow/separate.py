@@ -15,14 +15,12 @@ import numpy as np
 from stockade.errors import InputError
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.engine import Trainer
-from stockade.workflow.orders import ORDERS, Order, distances, index_of, restricted, types_red_can_hold
+from stockade.workflow.orders import FREE, ORDERS, TYPES, Order, distances, index_of, restricted, types_red_can_hold
 from stockade.workflow.proposals import Strategy
-from stockade.workflow.records import Proposed, WorkflowResult
 from stockade.workflow.runner import Runner
-from stockade.workflow.store import SearchFolder
+from stockade.workflow.store import Proposed, SearchFolder, WorkflowResult
 from stockade.workflow.summary import Outcome
 from stockade.workflow.training import judged_returns, train_workflow
-from stockade.workflow.units import FREE, TYPES
 
 
 class SeparateSession:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from stockade.cage2.scenario import FOOTHOLD
 from stockade.cores import available_cores
 from stockade.learn.checkpoint import Checkpoint
 from stockade.learn.policy import Policy
@@ -27,11 +28,10 @@ from stockade.vector.native import NativeVectorEnv
 from stockade.workflow.aligned import HELD, AlignedVectorEnv, Episodes, statistics
 from stockade.workflow.conditioned import ConditionedTraining, split
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.orders import UNIT_TYPES, Order, types_of
-from stockade.workflow.records import Saved, StopReason, Task, UpdateRow, WorkflowResult
+from stockade.workflow.orders import TYPES, UNIT_TYPES, UNITS, Order
+from stockade.workflow.store import Saved, StopReason, Task, UpdateRow, WorkflowResult
 from stockade.workflow.strict import joined
 from stockade.workflow.together import JUDGE_SEED, VALIDATION_SEED, goal_returns
-from stockade.workflow.units import UNITS
 
 CHECKPOINT_UPDATES = 10
 """Updates between two checkpoints of a training: what a kill repeats at most."""
@@ -195,7 +195,9 @@ class RewardTraining:
         self._played = episodes, counts
         for env, value in zip(episodes.env, episodes.env_return, strict=True):
             self._last[env] = [*self._last[env, 1:], value]
-        self._held |= types_of(counts[HELD] > 0)
+        held = counts[HELD] > 0
+        held[FOOTHOLD] = False
+        self._held |= TYPES.matters(held)
         measured = measure(episodes, self.task.config.first_version.no_fix_compliance)
         self.stopped = self._rule.decide(learner.episodes, *measured[2:4])
         if self.stopped is None:

@@ -20,9 +20,8 @@ from stockade.learn.checkpoint import Checkpoint
 from stockade.workflow.config import RewardProtocol, SearchConfig
 from stockade.workflow.engine import Event
 from stockade.workflow.orders import ENTERPRISE, OP_SERVER, UNIT_TYPES, USER, Order
-from stockade.workflow.records import Saved, Task, UpdateRow, WorkflowResult
 from stockade.workflow.separate import SeparateSession
-from stockade.workflow.store import SearchFolder
+from stockade.workflow.store import Saved, SearchFolder, Task, UpdateRow, WorkflowResult
 
 #: Types that red holds in this make-believe.
 HELD = (False, True, True, False, True)

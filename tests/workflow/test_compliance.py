@@ -15,8 +15,7 @@ import stockade
 from stockade.cage2.actions import ACTION_NAMES
 from stockade.workflow.aligned import COMPLIES, NEUTRAL, NO_FIX, VIOLATES, AlignedVectorEnv, Episodes, judge, statistics
 from stockade.workflow.config import RewardProtocol
-from stockade.workflow.orders import CANONICAL, ORDERS, UNIT_TYPES, index_of, one_hot
-from stockade.workflow.units import TYPES
+from stockade.workflow.orders import CANONICAL, ORDERS, TYPES, UNIT_TYPES, index_of, one_hot
 
 FIXES = [a for a, name in enumerate(ACTION_NAMES) if name.split()[0] in ("Remove", "Restore")]
 HORIZON = 30

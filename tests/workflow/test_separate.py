@@ -22,13 +22,11 @@ from stockade.learn.checkpoint import load
 from stockade.workflow import separate
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.engine import Event, TrainingFailedError
-from stockade.workflow.orders import ALL_MATTER, ORDERS, restricted
-from stockade.workflow.records import Task, WorkflowResult
+from stockade.workflow.orders import ALL_MATTER, FREE, ORDERS, TYPES, restricted
 from stockade.workflow.search import search
 from stockade.workflow.separate import SeparateSession, allowance, parent_of, seed_of, whole_updates
-from stockade.workflow.store import GP_COLUMNS, TRAINING_COLUMNS, SearchFolder
+from stockade.workflow.store import GP_COLUMNS, TRAINING_COLUMNS, SearchFolder, Task, WorkflowResult
 from stockade.workflow.training import train_workflow
-from stockade.workflow.units import FREE, TYPES
 from tests.workflow.fake import (
     HELD,
     FakeTrainer,

@@ -11,15 +11,8 @@ import pytest
 from stockade.learn.checkpoint import CheckpointFolder
 from stockade.workflow.conditioned import ConditionedTraining
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.hosts import HostTraining
-from stockade.workflow.orders import ORDERS
-from stockade.workflow.together import (
-    VALIDATION_SEED,
-    TogetherTraining,
-    next_shares,
-    no_longer_improving,
-)
-from stockade.workflow.units import FREE, TYPES
+from stockade.workflow.orders import FREE, ORDERS, TYPES
+from stockade.workflow.together import VALIDATION_SEED, HostTraining, TogetherTraining, next_shares, no_longer_improving
 
 SMALL: dict[str, Any] = {"n_envs": 20, "horizon": 10, "total_episodes": 800, "n_eval_episodes": 10}
 THREE = [ORDERS[0], ORDERS[50], FREE]
