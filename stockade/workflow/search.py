@@ -170,7 +170,7 @@ def _measure(training: TogetherTraining, matters: np.ndarray) -> Outcome:
     moved = training.training_sd()[:, :references]
     sd = np.concatenate([moved[:, :-1], np.repeat(moved.mean(axis=1, keepdims=True), len(finalists), axis=1)], axis=1)
     episodes = np.pad(training.episodes_by_order, (0, len(training.orders) - len(training.episodes_by_order)))
-    orders, curves = tuple(training.orders[k] for k in chosen[:-1]), training.curves.to_json()
+    orders, curves = tuple(training.orders[k] for k in chosen[:-1]), asdict(training.curves)
     if isinstance(training, HostTraining):  # its curves end with the leader of each round in place of the finalists
         types = [training.units.describe(order, matters) for order in orders[: references - 1]]
         curves["orders"] = [*types, "no order", "best order of hosts"]
@@ -187,7 +187,7 @@ def _measure(training: TogetherTraining, matters: np.ndarray) -> Outcome:
 def _show(board: Board, labels: Sequence[str], training: TogetherTraining) -> None:
     rows: list[tuple[str, float, float, float]] = []
     if training.curves.values:
-        values, moved = (x.mean(axis=0) for x in (training.curves.values[-1], training.training_sd()))
+        values, moved = (np.mean(x, axis=0) for x in (training.curves.values[-1], training.training_sd()))
         rows = list(zip(labels, values, moved, training.shares, strict=False))  # the last is that of many orders
     board.show(training.episodes, training.last_goal, rows)
 

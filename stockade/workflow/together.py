@@ -16,7 +16,7 @@ judging:   the best host orders beside all orders of types, on fresh common seed
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -44,20 +44,11 @@ PROPOSE_SEED, CHOOSE_SEED = 1_600_000_000, 1_650_000_000
 
 @dataclass
 class Curves:
-    """What the rounds measured."""
+    """What the rounds measured, in lists that JSON can hold."""
 
     episodes: list[int] = field(default_factory=list)  #: trained before each round
-    values: list[np.ndarray] = field(default_factory=list)  #: (attackers, orders) of each round
-    shares: list[np.ndarray] = field(default_factory=list)  #: (orders,) in it
-
-    def to_json(self) -> dict[str, Any]:
-        return {"episodes": self.episodes, "values": [v.tolist() for v in self.values],
-                "shares": [s.tolist() for s in self.shares]}  # fmt: skip
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Self:
-        values, shares = ([np.array(x) for x in content[name]] for name in ("values", "shares"))
-        return cls(list(content["episodes"]), values, shares)
+    values: list[Any] = field(default_factory=list)  #: (attackers, orders) of each round
+    shares: list[Any] = field(default_factory=list)  #: (orders,) in it
 
 
 class TogetherTraining(ConditionedTraining):
@@ -94,8 +85,8 @@ class TogetherTraining(ConditionedTraining):
         return True
 
     def _round(self) -> None:
-        self.curves.shares.append(self.shares.copy())
-        self.curves.values.append(self._measured())
+        self.curves.shares.append(self.shares.tolist())
+        self.curves.values.append(self._measured().tolist())
         self.curves.episodes.append(self.episodes)
         if self.last_goal == self.budget and no_longer_improving(self.curves.values):
             self.last_goal = min(self.budget, int(self.episodes * (1 + FINISH)))
@@ -104,7 +95,7 @@ class TogetherTraining(ConditionedTraining):
         """(attackers, ...) values of a round, for the curves; sets the shares of what is trained next."""
         episodes = round_episodes(self.budget, len(self.orders))
         values = self.returns(episodes, VALIDATION_SEED).mean(axis=2)
-        self.shares = next_shares([*self.curves.values, values], self.config.goal)
+        self.shares = next_shares([*map(np.array, self.curves.values), values], self.config.goal)
         return values
 
     def training_sd(self) -> np.ndarray:
@@ -124,7 +115,7 @@ class TogetherTraining(ConditionedTraining):
         if self._checkpoints is None or self._saved == self.learner.iteration:
             return
         arrays, rest = self.state()
-        rest |= {"curves": self.curves.to_json(), "goal": self.last_goal, "budget": self.budget,
+        rest |= {"curves": asdict(self.curves), "goal": self.last_goal, "budget": self.budget,
                  "seconds": self.seconds(), "plan": {"best": [list(order) for order in self.best]}}  # fmt: skip
         checkpoint = Checkpoint({**arrays, "counts": self.episodes_by_order.copy()}, rest)
         if self._checkpoints.save(self.learner.iteration, checkpoint, is_best=False):
@@ -141,7 +132,7 @@ class TogetherTraining(ConditionedTraining):
         arrays, rest = checkpoint.arrays, checkpoint.rest
         self.restore(arrays, rest)
         self.best = [as_ranking(order) for order in rest["plan"].get("best", ())]
-        self.curves, self.episodes_by_order = Curves.from_json(rest["curves"]), arrays["counts"].copy()
+        self.curves, self.episodes_by_order = Curves(**rest["curves"]), arrays["counts"].copy()
         self._saved, self._before = self.learner.iteration, float(rest["seconds"])
         if rest["budget"] == self.budget:
             self.last_goal = rest["goal"]

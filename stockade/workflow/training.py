@@ -56,7 +56,7 @@ def train_workflow(
             stop = should_stop()
             if training.updates - saved >= (1 if stop else CHECKPOINT_UPDATES):
                 saved = training.updates
-                yield Saved(task.number, saved, training.state())
+                yield Saved(task.number, saved, training.checkpoint())
             if stop:
                 return
             yield training.update()
@@ -69,72 +69,67 @@ def standard_error(returns: np.ndarray) -> float:
 
 
 # -------------------------------------------------------------------------------------------------- --constraint strict
-class StrictTraining:
+class StrictTraining(ConditionedTraining):
     """One order as a rule, trained for so many episodes."""
 
     def __init__(self, task: Task) -> None:
-        self.task, config = task, task.config
-        self._training = ConditionedTraining(config, UNITS[config.units], [task.order], task.seed, task.threads)
+        self.task = task
+        super().__init__(task.config, UNITS[task.config.units], [task.order], task.seed, task.threads)
         self.updates, self._first = 0, 0
         self._value_before: float | None = None
         self._fixes = [0.0, 0.0]  # fixes per episode in the last update, share of episodes without one
         if task.state is None:
             return
         mine = task.state.rest["strict"]
-        self._training.restore(task.state.arrays, task.state.rest)
+        self.restore(task.state.arrays, task.state.rest)
         if mine["number"] == task.number:
             self.updates, self._first, self._fixes = mine["updates"], mine["first"], mine["fixes"]
             self._value_before = mine["value_before"]
         else:  # the training that this one continues
-            self._first, self._value_before = self._training.episodes, mine["value"]
-            self._training.progress = self._first / (self._first + task.episodes)
+            self._first, self._value_before = self.episodes, mine["value"]
+            self.progress = self._first / (self._first + task.episodes)
 
     @property
-    def _episodes(self) -> int:
-        return self._training.episodes - self._first
+    def _own_episodes(self) -> int:
+        return self.episodes - self._first
 
     @property
     def stopped(self) -> StopReason | None:
         """Over when another update might not fit; so is a training that ended before its result was written down."""
-        fits = self._episodes + episodes_of_update(self.task.config) <= self.task.episodes
+        fits = self._own_episodes + episodes_of_update(self.config) <= self.task.episodes
         return None if fits else "fixed"
 
     def update(self) -> UpdateRow:
         """One iteration of PPO."""
         clock, task = time.perf_counter(), self.task
-        played = self._training.advance(self._first + task.episodes)
+        played = self.advance(self._first + task.episodes)
         self.updates += 1
         fixes = played.fixes - played.refused
         reward, each, none = (float(x.mean()) if len(x) else math.nan for x in (played.value, fixes, fixes == 0))
         self._fixes, seconds = [each, none], time.perf_counter() - clock
-        return UpdateRow(task.number, self.updates, self._episodes, reward, 0.0, 1.0, each, none, seconds, 0.0)
+        return UpdateRow(task.number, self.updates, self._own_episodes, reward, 0.0, 1.0, each, none, seconds, 0.0)
 
     def result(self, seconds: float) -> WorkflowResult:
         """Greedy episodes on the seeds that all orders are compared by."""
-        task, training = self.task, self._training
+        task, policy, config = self.task, self.policy, self.config
         assert self.stopped is not None
-        returns = training.returns(min(VALUE_EPISODES, task.config.judged_episodes or VALUE_EPISODES), VALIDATION_SEED)
-        by_attacker = returns[:, 0].mean(axis=1)
-        judged = goal_returns(returns[:, 0], task.config.goal)
+        returns = self.returns(min(VALUE_EPISODES, config.judged_episodes or VALUE_EPISODES), VALIDATION_SEED)[:, 0]
+        judged = goal_returns(returns, config.goal)
         value = float(judged.mean())
         gain = math.nan if self._value_before is None else value - self._value_before
         return WorkflowResult(
-            task.number, task.order, value, standard_error(judged), returns.size, tuple(by_attacker.tolist()),
-            gain, 1.0, self._fixes[0], self._fixes[1], True, self._episodes, self.updates, self.stopped,
-            (False,) * len(UNIT_TYPES), {"by_type": {}, "by_host": {}}, seconds,
-            training.policy.save_weights(), training.policy.architecture.to_json(), returns[:, 0], self.state(value),
+            task.number, task.order, value, standard_error(judged), returns.size,
+            tuple(returns.mean(axis=1).tolist()), gain, 1.0, *self._fixes, True, self._own_episodes, self.updates,
+            self.stopped, (False,) * len(UNIT_TYPES), {"by_type": {}, "by_host": {}}, seconds,
+            policy.save_weights(), policy.architecture.to_json(), returns, self.checkpoint(value),
         )  # fmt: skip
 
-    def state(self, value: float | None = None) -> Checkpoint:
+    def checkpoint(self, value: float | None = None) -> Checkpoint:
         """Everything that the rest of the training depends on, or with its `value` one that continues it."""
-        arrays, rest = self._training.state()
+        arrays, rest = self.state()
         mine = {"number": self.task.number, "updates": self.updates, "first": self._first, "fixes": self._fixes,
                 "value_before": self._value_before, "value": value}  # fmt: skip
         return Checkpoint(arrays, {**rest, "strict": mine})
-
-    def close(self) -> None:
-        """End threads and environments."""
-        self._training.close()
 
 
 def episodes_of_update(config: SearchConfig) -> int:
@@ -222,7 +217,7 @@ class RewardTraining:
             policy.architecture.to_json(), returns[None],
         )  # fmt: skip
 
-    def state(self) -> Checkpoint:
+    def checkpoint(self) -> Checkpoint:
         """Everything that the rest of the training depends on."""
         arrays, rest = self._learner.state()
         arrays |= {"last": self._last.copy(), "held": self._held.copy()}

@@ -41,7 +41,7 @@ def trained(config: SearchConfig, folder: Path | None, stop_after: int | None = 
 
 def same(a: TogetherTraining, b: TogetherTraining) -> None:
     assert a.policy.flat.numpy().tobytes() == b.policy.flat.numpy().tobytes()
-    assert a.curves.to_json() == b.curves.to_json()
+    assert a.curves == b.curves
     assert a.orders == b.orders
     assert a.episodes_by_order.tolist() == b.episodes_by_order.tolist()
     assert a.last_goal == b.last_goal
@@ -83,7 +83,7 @@ def test_an_extended_training_continues_from_what_was_trained(tmp_path: Path, mo
     short = trained(SearchConfig(**SMALL), tmp_path / "checkpoints")
     longer = trained(SearchConfig(**{**SMALL, "total_episodes": 1600}), tmp_path / "checkpoints")
     assert longer.episodes == 1600
-    assert longer.curves.to_json()["values"][: len(short.curves.values)] == short.curves.to_json()["values"]
+    assert longer.curves.values[: len(short.curves.values)] == short.curves.values
     assert (longer.episodes_by_order >= short.episodes_by_order).all()
 
 
