@@ -222,7 +222,7 @@ def finish(config: SearchConfig, folder: SearchFolder, outcome: Outcome) -> Sear
             print(f"pictures: none; {error}")
     stopped = None
     if config.certify and len(outcome.orders) > 1:
-        from stockade.workflow.certify import certify
+        from stockade.workflow.separate import certify
 
         certified = certify(config, folder, outcome, found.summary)
         if isinstance(certified, int):
