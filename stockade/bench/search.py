@@ -196,11 +196,10 @@ class SearchQualityBench(BenchCommand, name="search-quality"):
     def _values(self, red: str, orders: Mapping[str, Order], episodes: int, seed: int) -> dict[str, float]:
         """Train one policy for these orders, and judge it for each."""
         from stockade.workflow.conditioned import ConditionedTraining
-        from stockade.workflow.training import episodes_of_update
 
         config = self.config(red, "strict", episodes, seed)
         with contextlib.closing(ConditionedTraining(config, TYPES, list(orders.values()), seed)) as training:
-            while training.episodes + episodes_of_update(config) <= episodes:
+            while training.episodes + config.update_episodes <= episodes:
                 training.advance(episodes)
             means = training.returns(self.n_eval_episodes, SEED).mean(axis=(0, 2))
         return dict(zip(orders, means.tolist(), strict=True))

@@ -156,6 +156,11 @@ class SearchConfig:
         return self.max_episodes or 12_000
 
     @property
+    def update_episodes(self) -> int:
+        """Training episodes that an update plays at most."""
+        return self.n_envs * -(-self.ppo.update_steps // (self.horizon + 1))
+
+    @property
     def judged_episodes(self) -> int:
         """Greedy episodes that an order is judged by."""
         default = 0 if self.constraint == "reward" else 4_000

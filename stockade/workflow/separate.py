@@ -12,7 +12,7 @@ own, nobody can say that the shared network decided. Training k of both orders h
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -122,49 +122,46 @@ class SeparateSession:
     # ----------------------------------------------------------------------------------------------------- at the end
     def outcome(self) -> Outcome:
         """What was measured, for the verdict: greedy episodes on common seeds; with reward the last of training."""
-        rows = self._best_of_each_class()
+        tried = [r for r in self.results.values() if r.order != FREE]
+        groups = self._by_class([r for r in tried if r.feasible] or tried).values()
+        # A class is judged by its latest training; with reward by the best that complied.
+        rows = [group[-1] if self._strict else max(group, key=lambda r: r.value) for group in groups]
         free = next((r for r in reversed(self.results.values()) if r.order == FREE), None)
         judged = rows if free is None else [*rows, free]
         trained = [self.folder.load_policy(r.number, r.order) for r in judged]
-        sd = np.stack([self._training_sd(r) for r in judged], axis=1)
+        trainings = [self._by_class(self.results.values())[self._kept(r.order)] for r in judged]
+        sd = np.stack([self._training_sd(each) for each in trainings], axis=1)
         if self._strict:
             returns = judged_returns(self.config, [(r.order, t[0]) for r, t in zip(judged, trained, strict=True)])
         else:
             episodes = min(found.shape[1] for _, found in trained)
             returns = np.stack([found[:, :episodes] for _, found in trained], axis=1)
         n = len(rows)
-        trainings = [
+        listed = [
             {**r.to_json(), "order": TYPES.describe(r.order), "held": dict(zip(TYPES.names, r.held, strict=True))}
             for r in self.results.values()
         ]
         return Outcome(
             TYPES, self.strategy.matters, tuple(r.order for r in rows), returns[:, :n], sd[:, :n],
-            episodes=np.array([sum(other.episodes for other in self._same_class(r)) for r in rows]),
+            episodes=np.array([sum(r.episodes for r in each) for each in trainings[:n]]),
             free_returns=None if free is None else returns[:, n], free_sd=None if free is None else sd[:, n],
             curves=self._curves([r.order for r in judged]),
             policies=tuple(f"policies/{self.folder.policy_path(r.number, r.order).name}.json" for r in rows),
             ended=f"{self.runner.used:,} episodes; {self.ended}", seconds=self.runner.seconds(),
             compliance=None if self._strict else np.nan_to_num(np.array([r.compliance for r in rows])),
-            total=self.strategy.n_classes, extra={"trainings": trainings},
+            total=self.strategy.n_classes, extra={"trainings": listed},
         )  # fmt: skip
 
-    def _same_class(self, result: WorkflowResult) -> list[WorkflowResult]:
-        """All trainings of its class of equal orders, in the order in which they came."""
-        return [r for r in self.results.values() if self._kept(r.order) == self._kept(result.order)]
+    def _by_class(self, results: Iterable[WorkflowResult]) -> dict[Order | None, list[WorkflowResult]]:
+        """Trainings of each class of equal orders, in the order in which they came; the key is what `_kept` gives."""
+        groups: dict[Order | None, list[WorkflowResult]] = {}
+        for result in results:
+            groups.setdefault(self._kept(result.order), []).append(result)
+        return groups
 
-    def _best_of_each_class(self) -> list[WorkflowResult]:
-        """The training that a class is judged by: with strict its latest; with reward the best that complied."""
-        found = [r for r in self.results.values() if r.order != FREE]
-        by_class: dict[Order | None, WorkflowResult] = {}
-        for r in [r for r in found if r.feasible] or found:
-            before = by_class.get(self._kept(r.order))
-            if before is None or self._strict or r.value > before.value:
-                by_class[self._kept(r.order)] = r
-        return list(by_class.values())
-
-    def _training_sd(self, result: WorkflowResult) -> np.ndarray:
-        """(attackers,) how much the last values of its class differ, or if there is one only, what is usual."""
-        values = np.array([r.by_attacker for r in self._same_class(result)])[-3:]
+    def _training_sd(self, trainings: Sequence[WorkflowResult]) -> np.ndarray:
+        """(attackers,) how much the last values of a class differ, or if there is one only, what is usual."""
+        values = np.array([r.by_attacker for r in trainings])[-3:]
         return values.std(axis=0, ddof=1) if len(values) > 1 else np.full(values.shape[1], self.strategy.noise_sd())
 
     def _curves(self, orders: list[Order]) -> dict[str, Any]:

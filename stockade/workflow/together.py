@@ -67,8 +67,7 @@ class TogetherTraining(ConditionedTraining):
 
     def run(self, should_stop: Callable[[], bool], show: Callable[[Self], None]) -> bool:
         """Train to the end; False if `should_stop` said so before. `show` is called after every iteration."""
-        largest = self.config.n_envs * -(-self.config.ppo.update_steps // (self.config.horizon + 1))
-        while (before := self.episodes) + largest <= self.last_goal:  # the budget is never exceeded
+        while (before := self.episodes) + self.config.update_episodes <= self.last_goal:  # the budget is never exceeded
             if should_stop():
                 self.save()
                 return False

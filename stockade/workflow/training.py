@@ -96,7 +96,7 @@ class StrictTraining(ConditionedTraining):
     @property
     def stopped(self) -> StopReason | None:
         """Over when another update might not fit; so is a training that ended before its result was written down."""
-        fits = self._own_episodes + episodes_of_update(self.config) <= self.task.episodes
+        fits = self._own_episodes + self.config.update_episodes <= self.task.episodes
         return None if fits else "fixed"
 
     def update(self) -> UpdateRow:
@@ -111,7 +111,7 @@ class StrictTraining(ConditionedTraining):
 
     def result(self, seconds: float) -> WorkflowResult:
         """Greedy episodes on the seeds that all orders are compared by."""
-        task, policy, config = self.task, self.policy, self.config
+        task, policy, config, (fixes, no_fix) = self.task, self.policy, self.config, self._fixes
         assert self.stopped is not None
         returns = self.returns(min(VALUE_EPISODES, config.judged_episodes or VALUE_EPISODES), VALIDATION_SEED)[:, 0]
         judged = goal_returns(returns, config.goal)
@@ -119,7 +119,7 @@ class StrictTraining(ConditionedTraining):
         gain = math.nan if self._value_before is None else value - self._value_before
         return WorkflowResult(
             task.number, task.order, value, standard_error(judged), returns.size,
-            tuple(returns.mean(axis=1).tolist()), gain, 1.0, *self._fixes, True, self._own_episodes, self.updates,
+            tuple(returns.mean(axis=1).tolist()), gain, 1.0, fixes, no_fix, True, self._own_episodes, self.updates,
             self.stopped, (False,) * len(UNIT_TYPES), {"by_type": {}, "by_host": {}}, seconds,
             policy.save_weights(), policy.architecture.to_json(), returns, self.checkpoint(value),
         )  # fmt: skip
@@ -130,11 +130,6 @@ class StrictTraining(ConditionedTraining):
         mine = {"number": self.task.number, "updates": self.updates, "first": self._first, "fixes": self._fixes,
                 "value_before": self._value_before, "value": value}  # fmt: skip
         return Checkpoint(arrays, {**rest, "strict": mine})
-
-
-def episodes_of_update(config: SearchConfig) -> int:
-    """Episodes that an update plays at most."""
-    return config.n_envs * -(-config.ppo.update_steps // (config.horizon + 1))
 
 
 def judged_returns(config: SearchConfig, policies: Sequence[tuple[Order, dict[str, np.ndarray]]]) -> np.ndarray:
