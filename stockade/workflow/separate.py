@@ -12,6 +12,7 @@ own, nobody can say that the shared network decided. Training k of both orders h
 """
 
 import math
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -267,6 +268,8 @@ def certify(
     config = replace(config, max_episodes=most)
     episodes = whole_updates(config, most)
     inner = SearchFolder(folder.path / "certify")
+    if any(p.order != orders[p.number % 2] for p in inner.read_state().proposals):
+        shutil.rmtree(inner.path)  # of an earlier verdict
     inner.path.mkdir(exist_ok=True)
 
     def label(proposed: Proposed) -> str:
