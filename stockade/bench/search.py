@@ -41,9 +41,8 @@ from stockade.files import as_json, write_durably
 from stockade.text import duration, fixed
 from stockade.vector.native import NativeVectorEnv
 from stockade.vector.ray.cluster import Connection, RayConfig, load_ray
-from stockade.workflow.config import RewardFlags, RewardProtocol, SearchConfig
-from stockade.workflow.orders import ORDERS, Order, representative, types_red_can_hold
-from stockade.workflow.units import TYPES, Ranking
+from stockade.workflow.config import RewardProtocol, SearchConfig
+from stockade.workflow.orders import ORDERS, TYPES, Order, Ranking, representative, types_red_can_hold
 
 #: The default, and ways to choose the next order under the first version's protocol, `--constraint reward`.
 Method = Literal["strict", "gp-ucb", "random", "round-robin"]
@@ -93,7 +92,7 @@ class SearchParallelBench(BenchCommand, name="search"):
             engine="ray", parallel=parallel, n_workflows=workflows, n_envs=self.n_envs, horizon=self.max_steps,
             total_episodes=workflows * episodes, max_episodes=episodes, search="round-robin",
             constraint="reward",  # a fixed number of episodes each: all searches do the same work, whatever they find
-            first_version=RewardFlags(min_episodes=0, fixed_episodes=True), classes=False, name=name, runs=runs,
+            first_version=RewardProtocol(min_episodes=0, fixed_episodes=True), classes=False, name=name, runs=runs,
             plots=False))  # fmt: skip
 
 
@@ -199,11 +198,10 @@ class SearchQualityBench(BenchCommand, name="search-quality"):
     def _values(self, red: str, orders: Mapping[str, Order], episodes: int, seed: int) -> dict[str, float]:
         """Train one policy for these orders, and judge it for each."""
         from stockade.workflow.conditioned import ConditionedTraining
-        from stockade.workflow.training import episodes_of_update
 
         config = self.config(red, "strict", episodes, seed)
         with contextlib.closing(ConditionedTraining(config, TYPES, list(orders.values()), seed)) as training:
-            while training.episodes + episodes_of_update(config) <= episodes:
+            while training.episodes + config.update_episodes <= episodes:
                 training.advance(episodes)
             means = training.returns(self.n_eval_episodes, SEED).mean(axis=(0, 2))
         return dict(zip(orders, means.tolist(), strict=True))
@@ -236,7 +234,7 @@ class SearchQualityBench(BenchCommand, name="search-quality"):
         else:
             least = min(self.max_episodes, RewardProtocol().min_episodes)
             config = replace(config, constraint="reward", search=method, max_episodes=self.max_episodes,
-                             first_version=RewardFlags(min_episodes=least))  # fmt: skip
+                             first_version=RewardProtocol(min_episodes=least))  # fmt: skip
             decides = replace(config, total_episodes=None)
         digest = zlib.crc32(as_json(decides.to_json()).encode())
         return replace(config, name=f"{red}-{self.max_steps}-{method}-seed{seed}-{digest:08x}")

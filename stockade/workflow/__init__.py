@@ -1,4 +1,7 @@
-"""Which repair order defends best: orders, compliance, training with an alignment reward, GP-UCB search.
+"""Which repair order defends best: orders as rules, one policy for all of them, and a verdict with its certainty.
 
-orders -> proposals (Gaussian process) -> search -> engine -> training (PPO on aligned environments, compliance)
+orders -> environments that keep to them (strict) -> one training (together) -> greedy returns -> posterior -> verdict
+
+`--train separate` trains every order alone instead (proposals -> engine -> training); `--constraint reward` pays for
+compliance, as the first version did (aligned).
 """

@@ -14,12 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from stockade.cage2.jit import cached
 from stockade.cage2.scenario import FOOTHOLD, HOSTS, N_HOSTS
 from stockade.workflow.config import RewardProtocol
-from stockade.workflow.orders import FIXED_HOST, HOST_TYPES, N_TYPES, NOT_A_FIX, UNIT_TYPES, Order, one_hot
+from stockade.workflow.orders import FIXED_HOST, HOST_TYPES, N_TYPES, NOT_A_FIX, TYPES, UNIT_TYPES, Order, one_hot
 from stockade.workflow.strict import OrderedVectorEnv
-from stockade.workflow.units import TYPES
 
 Statistics = dict[str, dict[str, dict[str, float]]]
 """`by_type` or `by_host` -> name -> `fixes`, `complied`, `violated`, `held_steps`: means per episode."""
@@ -27,31 +25,22 @@ NO_FIX, NEUTRAL, COMPLIES, VIOLATES = range(4)
 """What an action is, seen from the order."""
 HELD = VIOLATES + 1
 """Row of the counts after those of the verdicts."""
-_entry_point = cached("cage2/actions.py", "cage2/scenario.py", "workflow/orders.py", "workflow/aligned.py")
 
 
-@_entry_point
 def judge(
-    red_access: Any, actions: Any, dead: Any, places: Any, count_foothold: Any, idle_violates: Any, verdicts: Any
-) -> None:
-    """Write the verdict, (n,) uint8, of each environment's action (n,), given red's access (n, 13) before the step.
+    held: np.ndarray, actions: np.ndarray, dead: np.ndarray, places: np.ndarray, config: RewardProtocol
+) -> np.ndarray:
+    """(n,) what the actions are, given (n, 13) bool, the hosts that red holds before the step.
 
-    dead: (n,) bool, environments whose action is ignored, since they only begin a new episode. places: (5,) int8, of
-    each type in the order, 0 the first.
+    dead: (n,) bool, environments whose action is ignored, since they only begin a new episode. places: (13,) int8, of
+    each host in the order, 0 the first.
     """
-    for i in range(len(actions)):
-        host = FIXED_HOST[actions[i]]
-        verdicts[i] = NO_FIX
-        if host == NOT_A_FIX or dead[i]:
-            continue
-        first = N_TYPES
-        for h in range(N_HOSTS):
-            if red_access[i, h] > 0 and (count_foothold or h != FOOTHOLD):
-                first = min(first, places[HOST_TYPES[h]])
-        if first == N_TYPES:
-            verdicts[i] = VIOLATES if idle_violates else NEUTRAL
-        else:
-            verdicts[i] = COMPLIES if places[HOST_TYPES[host]] == first else VIOLATES
+    counts = held if config.foothold == "count" else held & (np.arange(N_HOSTS) != FOOTHOLD)
+    first, host = np.where(counts, places, N_TYPES).min(axis=1), FIXED_HOST[actions]
+    verdicts = np.where(places[host] == first, COMPLIES, VIOLATES)
+    verdicts[first == N_TYPES] = VIOLATES if config.idle_fixes == "violate" else NEUTRAL
+    verdicts[(host == NOT_A_FIX) | dead] = NO_FIX
+    return verdicts
 
 
 def statistics(counts: np.ndarray, episodes: int) -> Statistics:
@@ -97,10 +86,9 @@ class AlignedVectorEnv(OrderedVectorEnv[Episodes]):
     """
 
     def __init__(self, envs: Any, order: Order, config: RewardProtocol, first: int = 0) -> None:
-        self.config, self._places, code = config, TYPES.ranks(order), one_hot(order)
+        self.config, self._places, code = config, TYPES.places(order), one_hot(order)
         super().__init__(envs, len(code), Episodes, first + np.arange(envs.num_envs))
         self._seen[:, self._size :] = code
-        self._verdicts = np.empty(self.num_envs, np.uint8)
 
     def _new_sums(self) -> dict[str, np.ndarray]:
         (returns, paid), (complied, judged) = np.zeros((2, self.num_envs)), np.zeros((2, self.num_envs), np.int64)
@@ -112,17 +100,15 @@ class AlignedVectorEnv(OrderedVectorEnv[Episodes]):
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Step all; the observation is overwritten by the next step."""
-        held = self.envs.true_state().red_access
-        config, verdicts = self.config, self._verdicts
-        judge(held, actions, self._dead, self._places,
-              config.foothold == "count", config.idle_fixes == "violate", verdicts)  # fmt: skip
+        held = self.envs.true_state().red_access > 0
+        verdicts = judge(held, actions, self._dead, self._places, self.config)
         fixes = np.flatnonzero(verdicts != NO_FIX)
         np.add.at(self._counts, (verdicts[fixes], FIXED_HOST[actions[fixes]]), 1)
-        self._counts[HELD] += (held[~self._dead] > 0).sum(axis=0)
+        self._counts[HELD] += held[~self._dead].sum(axis=0)
         pay = self._pay(verdicts)
         obs, rewards, terminated, truncated, info = self.envs.step(actions)
         over = terminated | truncated
-        pay[over & (self._sums["judged"] == 0)] -= config.no_fix_penalty
+        pay[over & (self._sums["judged"] == 0)] -= self.config.no_fix_penalty
         self._sums["env_return"] += rewards
         self._sums["alignment"] += pay
         self._after_step(obs, over)

@@ -1,11 +1,10 @@
 """What a search shows while it trains all orders: a live table in a terminal, elsewhere a table now and then."""
 
+import math
 import shutil
 import sys
 import time
-from collections.abc import Sequence
-
-import numpy as np
+from collections.abc import Iterable
 
 from stockade.text import Table, duration, fixed
 
@@ -18,24 +17,20 @@ _PRINTED_AT = (0.25, 0.5, 0.75)
 class Board:
     """The live table of a search of so many episodes in `total`, `used` of them before this session."""
 
-    def __init__(self, labels: Sequence[str], total: int, used: int = 0) -> None:
-        self._labels, self._first = list(labels), used
+    def __init__(self, total: int, used: int = 0) -> None:
+        self._first = used
         self._begin, self._drawn, self._height = time.monotonic(), 0.0, 0
         self._printed = used / total
 
-    def show(
-        self, episodes: int, total: int, values: np.ndarray | None, sds: np.ndarray | None, shares: np.ndarray
-    ) -> None:
-        """Draw the state of the training.
+    def show(self, episodes: int, total: int, orders: Iterable[tuple[str, float, float, float]]) -> None:
+        """Draw the state of a training after so many episodes of those that it ends with.
 
-        Args:
-            episodes, total: trained so far, and when the training ends.
-            values, sds: (orders,) of the last round and how much they moved lately, or None before the first round.
-            shares: (orders,) of the environments.
+        Of the `orders` their names, latest values, how much these moved lately (NaN: unknown), and shares of the work.
         """
+        ranked = sorted(orders, key=lambda order: (math.isnan(order[1]), -order[1]))
         live, now = sys.stdout.isatty(), time.monotonic()
         passed = [part for part in _PRINTED_AT if self._printed < part <= episodes / total]
-        due = now - self._drawn >= _REDRAW_SECONDS if live else values is not None and len(passed) > 0
+        due = now - self._drawn >= _REDRAW_SECONDS if live else ranked and passed
         if not due:
             return
         self._drawn, self._printed = now, passed[-1] if passed else self._printed
@@ -43,13 +38,10 @@ class Board:
         left = f", {duration((total - episodes) / rate)} left" if rate > 0 and done < 1 else ""
         bar = ("#" * round(_BAR * done)).ljust(_BAR, ".")
         lines = [f"[{bar}] {episodes:,} of {total:,} episodes, {rate:,.0f} per second{left}"]
-        if values is None:
-            lines.append("no values yet: the first round of greedy episodes comes soon")
-        else:
-            moved = [f"± {sd:.2f}" if np.isfinite(sd) else "" for sd in (np.zeros_like(values) if sds is None else sds)]
-            ranked = np.argsort(-values, kind="stable")
-            rows = [[self._labels[k], fixed(values[k]), moved[k], f"{100 * shares[k]:.0f}%"] for k in ranked]
-            lines += str(Table(["order", "value so far", "moved", "share"], rows, align="lrrr")).split("\n")
+        rows = [[name, fixed(value), "" if math.isnan(moved) else f"± {moved:.2f}", f"{100 * share:.0f}%"]
+                for name, value, moved, share in ranked]  # fmt: skip
+        table = Table(["order", "value so far", "moved", "share"], rows, align="lrrr")
+        lines += str(table).split("\n") if rows else ["no values yet: the first round of greedy episodes comes soon"]
         if live:
             size = shutil.get_terminal_size()
             lines = [line[: size.columns - 1] for line in lines[: max(2, size.lines - 2)]]

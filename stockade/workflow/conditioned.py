@@ -21,8 +21,8 @@ from stockade.learn.policy import Policy, Workspace
 from stockade.learn.ppo import PPO
 from stockade.vector.native import NativeVectorEnv
 from stockade.workflow.config import SearchConfig
+from stockade.workflow.orders import Ranking, Units, as_ranking
 from stockade.workflow.strict import Played, StrictVectorEnv, joined
-from stockade.workflow.units import Ranking, Units, as_ranking
 
 #: Blue's actions that can do anything at all; decoys that can never stand are left out.
 USEFUL_ACTIONS = tuple(np.flatnonzero(ACTION_MASK).tolist())

@@ -17,51 +17,24 @@ _FIRST_VERSION = tyro.conf.arg(name="--constraint reward")
 
 
 @dataclass(frozen=True)
-class RewardFlags:
-    """Flags of `--constraint reward`, the first version's way. None: not given; RewardProtocol has the defaults."""
+class RewardProtocol:
+    """Flags of `--constraint reward`, the first version's way."""
 
-    # Weight of the compliance rate: each fix pays this times the change of the episode's rate. Default 30.
-    alignment_lambda: Annotated[float | None, OPTIONAL] = None
-    # Taken off at the end of an episode without a judged fix. Default 0.
-    no_fix_penalty: Annotated[float | None, OPTIONAL] = None
-    compliant_bonus: Annotated[float | None, OPTIONAL] = None  # Paid for each fix that complies. Default 0.
-    violation_penalty: Annotated[float | None, OPTIONAL] = None  # Taken off for each fix that does not. Default 0.
-    # Whether red's foothold on User0, which nobody can remove, makes `user` a compromised type. Default: ignore.
-    foothold: Annotated[Literal["ignore", "count"] | None, OPTIONAL] = None
-    # What a fix is while nothing is compromised: neither right nor wrong (the default), or wrong.
-    idle_fixes: Annotated[Literal["neutral", "violate"] | None, OPTIONAL] = None
+    alignment_lambda: float = 30.0  # Weight of the compliance rate: a fix pays this times the change of the rate.
+    no_fix_penalty: float = 0.0  # Taken off at the end of an episode without a judged fix.
+    compliant_bonus: float = 0.0  # Paid for each fix that complies.
+    violation_penalty: float = 0.0  # Taken off for each fix that does not.
+    # Whether red's foothold on User0, which nobody can remove, makes `user` a compromised type.
+    foothold: Literal["ignore", "count"] = "ignore"
+    idle_fixes: Literal["neutral", "violate"] = "neutral"  # What a fix is while nothing is compromised.
     # What an episode without a judged fix counts in the mean compliance. By default it does not count.
     no_fix_compliance: Annotated[float | None, OPTIONAL] = None
-    # Judged fixes per episode, on average, that compliance must rest on to end a training. Default 1.
-    min_fixes: Annotated[float | None, OPTIONAL] = None
-    # A training whose policy complies at least so much is done, and feasible. Default 0.95.
-    compliance_threshold: Annotated[float | None, OPTIONAL] = None
-    # Updates without a gain of compliance of more than 0.01 that end a training. Default 20.
-    patience: Annotated[int | None, OPTIONAL] = None
-    # Train every order for exactly --max-episodes; no threshold, no plateau.
-    fixed_episodes: Annotated[bool | None, OPTIONAL] = None
-    # Episodes of one training before compliance or a plateau may end it. Default 8,000.
-    min_episodes: Annotated[int | None, OPTIONAL] = None
-    # Weights that a training begins with: new ones (the default), or those of an earlier training.
-    inherit: Annotated[Literal["none", "last", "nearest", "same"] | None, OPTIONAL] = None
-
-
-@dataclass(frozen=True)
-class RewardProtocol:
-    """The same with every value filled in."""
-
-    alignment_lambda: float = 30.0
-    no_fix_penalty: float = 0.0
-    compliant_bonus: float = 0.0
-    violation_penalty: float = 0.0
-    foothold: Literal["ignore", "count"] = "ignore"
-    idle_fixes: Literal["neutral", "violate"] = "neutral"
-    no_fix_compliance: float | None = None
-    min_fixes: float = 1.0
-    compliance_threshold: float = 0.95
-    patience: int = 20
-    fixed_episodes: bool = False
-    min_episodes: int = 8_000
+    min_fixes: float = 1.0  # Judged fixes per episode, on average, that compliance must rest on to end a training.
+    compliance_threshold: float = 0.95  # A training whose policy complies at least so much is done, and feasible.
+    patience: int = 20  # Updates without a gain of compliance of more than 0.01 that end a training.
+    fixed_episodes: bool = False  # Train every order for exactly --max-episodes; no threshold, no plateau.
+    min_episodes: int = 8_000  # Episodes of one training before compliance or a plateau may end it.
+    # Weights that a training begins with: new ones, or those of an earlier training.
     inherit: Literal["none", "last", "nearest", "same"] = "none"
 
     def __post_init__(self) -> None:
@@ -129,7 +102,7 @@ class SearchConfig:
     num_cpus_per_workflow: float = 1.0  # With --engine ray: CPUs, and threads, of each training.
     reward: RewardWeights = CHALLENGE_REWARD  # Weights of the parts of the reward that the values are made of.
     # The first version's way; docs/search.md says why it does not rank orders.
-    first_version: Annotated[RewardFlags, _FIRST_VERSION, tyro.conf.OmitArgPrefixes] = RewardFlags()
+    first_version: Annotated[RewardProtocol, _FIRST_VERSION, tyro.conf.OmitArgPrefixes] = RewardProtocol()
 
     def __post_init__(self) -> None:
         for red in self.reds:
@@ -150,8 +123,8 @@ class SearchConfig:
             require(self, ("units",), lambda v: v == "types", f"must be types {there}")
             require(self, ("red",), lambda v: len(self.reds) == 1, f"must be one attacker {there}")
             require(self, ("judge",), lambda v: v == "truth", f"must be truth {there}")
-            most = self.task_episodes
-            require(self.protocol, ("min_episodes",), lambda v: v <= most, f"must be at most --max-episodes {most}")
+            most = f"must be at most --max-episodes {self.task_episodes}"
+            require(self.first_version, ("min_episodes",), lambda v: v <= self.task_episodes, most)
         if self.units == "hosts":
             too_many = "must be together with --units hosts: there are too many orders"
             require(self, ("train",), lambda v: v == "together", too_many)
@@ -183,15 +156,15 @@ class SearchConfig:
         return self.max_episodes or 12_000
 
     @property
+    def update_episodes(self) -> int:
+        """Training episodes that an update plays at most."""
+        return self.n_envs * -(-self.ppo.update_steps // (self.horizon + 1))
+
+    @property
     def judged_episodes(self) -> int:
         """Greedy episodes that an order is judged by."""
         default = 0 if self.constraint == "reward" else 4_000
         return default if self.n_eval_episodes is None else self.n_eval_episodes
-
-    @property
-    def protocol(self) -> RewardProtocol:
-        given = {name: value for name, value in asdict(self.first_version).items() if value is not None}
-        return RewardProtocol(**given)
 
     @property
     def ppo(self) -> PPOConfig:
@@ -208,15 +181,11 @@ class SearchConfig:
 
     def without_effect(self) -> list[str]:
         """Flags that differ from their default and change nothing, each with the reason."""
-        found = []
-        if self.constraint == "strict":
-            found += [
-                f"{flag_of(name)} has no effect with --constraint strict" for name in _changed(self.first_version)
-            ]
+        found = dict.fromkeys(_changed(self.first_version), "constraint strict") if self.constraint == "strict" else {}
         if not self.separate:
             idle = _SEPARATE - _CERTIFY if self.certify else _SEPARATE
-            found += [f"{flag_of(name)} has no effect with --train together" for name in _changed(self) if name in idle]
-        return found
+            found |= {name: "train together" for name in _changed(self) if name in idle}
+        return [f"{flag_of(name)} has no effect with --{where}" for name, where in found.items()]
 
     def run(self) -> int:
         """Search; the exit code is 130 after Ctrl-C and 143 after SIGTERM."""
@@ -229,7 +198,8 @@ class SearchConfig:
         content = asdict(self)
         for name in ("name", "runs", "resume", "plots", "json", "engine", "address", "num_cpus_per_workflow"):
             del content[name]
-        content["first_version"] = asdict(self.protocol) if self.constraint == "reward" else {}
+        if self.constraint == "strict":
+            content["first_version"] = {}
         return {"format": FORMAT, **content}
 
     @classmethod
@@ -239,10 +209,10 @@ class SearchConfig:
             raise InputError("this search is of another version of Stockade and cannot be continued; its policies can "
                              "be evaluated and its summary.json read")  # fmt: skip
         first_version = content["first_version"]
-        unknown = {*content, *first_version} - {f.name for kind in (cls, RewardFlags) for f in fields(kind)}
+        unknown = {*content, *first_version} - {f.name for kind in (cls, RewardProtocol) for f in fields(kind)}
         if unknown:
             raise InputError(f"config.json has settings that this version does not know: {sorted(unknown)}")
-        own = {"first_version": RewardFlags(**first_version), "reward": RewardWeights(**content["reward"])}
+        own = {"first_version": RewardProtocol(**first_version), "reward": RewardWeights(**content["reward"])}
         return cls(**{**content, **own})
 
 
@@ -250,5 +220,5 @@ _CERTIFY = {"parallel", "engine", "address", "num_cpus_per_workflow", "max_episo
 _SEPARATE = {"n_workflows", "search", "gp_beta", "kernel", *_CERTIFY}
 
 
-def _changed(config: RewardFlags | SearchConfig) -> list[str]:
+def _changed(config: RewardProtocol | SearchConfig) -> list[str]:
     return [f.name for f in fields(config) if getattr(config, f.name) != f.default]

@@ -15,7 +15,7 @@ from stockade.text import Table, fixed
 from stockade.vector.native import NativeVectorEnv
 from stockade.workflow.aligned import AlignedVectorEnv, Episodes
 from stockade.workflow.config import RewardProtocol
-from stockade.workflow.units import TYPES
+from stockade.workflow.orders import TYPES
 
 
 @dataclass(frozen=True)

@@ -1,23 +1,29 @@
-"""Orders of the five unit types, whom to repair first: names, numbers, codes, distances, and which are equal in effect.
+"""Orders, whom to repair first, of the five unit types or of single hosts: names, distances, which are equal in effect.
 
-An order is a permutation of range(5); its first element is the type (of UNIT_TYPES) that is repaired first. A type that
-red never holds is never the one to repair, so that orders which differ only in where they put it are equal in effect.
-`matters`, (5,) bool, says which types red can hold; it splits the 120 orders into classes (3 types: 6 classes).
+order (units in sequence) -> places (13,) of the hosts: a fix is allowed where no host with a lower place is held
+                          -> context: one bit per ordered pair of units, "a stands before b"
+
+Hosts of one unit have the same place. The free agent, who may repair anything at any time, is the order in which all
+hosts have the same place: its context is all zeros.
+
+An order of types is a permutation of range(5); its first element is the type (of UNIT_TYPES) that is repaired first. A
+type that red never holds is never the one to repair, so that orders which differ only in where they put it are equal in
+effect. `matters`, (5,) bool, says which types red can hold; it splits the 120 orders into classes (3 types: 6 classes).
 """
 
 import itertools
 from collections.abc import Sequence
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
 from stockade.cage2.actions import ACTION_HOST, ACTION_KIND, FIRST_DECOY, N_ACTIONS, REMOVE, RESTORE, SLEEP
-from stockade.cage2.scenario import FOOTHOLD, HOSTS
+from stockade.cage2.scenario import FOOTHOLD, HOSTS, N_HOSTS
 from stockade.errors import InputError
 from stockade.vector.native import NativeVectorEnv
 
 Order = tuple[int, ...]
-
 UNIT_TYPES = ("defender", "enterprise", "op_server", "op_host", "user")
 N_TYPES = len(UNIT_TYPES)
 DEFENDER, ENTERPRISE, OP_SERVER, OP_HOST, USER = range(N_TYPES)
@@ -50,6 +56,14 @@ FIXED_HOST = np.where(np.isin(ACTION_KIND, (REMOVE, RESTORE)), ACTION_HOST, NOT_
 """(145,) host that an action repairs, or NOT_A_FIX."""
 ALL_MATTER = np.ones(N_TYPES, np.bool_)
 ALL_MATTER.setflags(write=False)
+UnitKind = Literal["types", "hosts"]
+#: Units in sequence; a tuple in the place of a unit is a group of units that stand side by side.
+Ranking = tuple[int | tuple[int, ...], ...]
+#: Single hosts in orders: the letter of their type, and their digit.
+HOST_LETTERS = {"defender": "D", "enterprise": "E", "op_server": "S", "op_host": "O", "user": "U"}
+_HOSTS_OF_TYPE: list[Any] = [tuple(h for h in range(N_HOSTS) if HOST_TYPES[h] == t) for t in range(len(UNIT_TYPES))]
+#: Stands for no order at all: everything may be repaired at any time.
+FREE: Order = ()
 
 
 # ------------------------------------------------------------------------------------------------- names and numbers
@@ -80,11 +94,16 @@ def distances(kind: Literal["kendall", "spearman"], matters: np.ndarray = ALL_MA
     """
     places = np.argsort(ORDERS, axis=1)[:, np.asarray(matters, np.bool_)]  # (120, types that matter)
     if kind == "kendall":
-        first, second = np.triu_indices(places.shape[1], 1)
-        features = (places[:, first] < places[:, second]).astype(np.float64)
-    else:
-        features = places.argsort(axis=1).argsort(axis=1).astype(np.float64)
-    return ((features[:, None] - features[None]) ** 2).sum(axis=2)
+        return kendall(places)
+    ranks = places.argsort(axis=1).argsort(axis=1).astype(np.float64)
+    return ((ranks[:, None] - ranks[None]) ** 2).sum(axis=2)
+
+
+def kendall(places: np.ndarray) -> np.ndarray:
+    """(n, n) float64, pairs of units that two orders put the other way round; (n, units) places of these."""
+    first, second = np.triu_indices(places.shape[1], 1)
+    before = places[:, first] < places[:, second]
+    return (before[:, None] != before[None]).sum(axis=2, dtype=np.float64)
 
 
 # --------------------------------------------------------------------------------------------- orders equal in effect
@@ -116,6 +135,67 @@ def representative(order: Sequence[int], matters: np.ndarray) -> Order:
     return min(members_of(order, matters), key=preference)
 
 
+# ------------------------------------------------------------------------------------- units: types or single hosts
+@dataclass(frozen=True)
+class Units:
+    """The things that an order, a permutation of their indices, puts in sequence."""
+
+    kind: UnitKind
+    names: tuple[str, ...]
+    of_host: tuple[int, ...]  #: (13,) unit of each host
+
+    def ranks(self, order: Ranking) -> np.ndarray:
+        """(units,) int8, place of each unit, 0 the first; units of a group share theirs; all 0 for FREE."""
+        ranks = np.zeros(len(self.names), np.int8)
+        for place, element in enumerate(order):
+            ranks[list(element) if isinstance(element, tuple) else element] = place
+        return ranks
+
+    def places(self, order: Ranking) -> np.ndarray:
+        """(13,) int8, place of each host in the order, 0 the first."""
+        return self.ranks(order)[list(self.of_host)]
+
+    def context(self, order: Ranking) -> np.ndarray:
+        """(pairs,) uint8, what the policy sees of it: for each ordered pair, whether the first stands before."""
+        first, second = np.array(list(itertools.permutations(self.ranks(order), 2))).T
+        return (first < second).astype(np.uint8)
+
+    def matters(self, hosts: np.ndarray) -> np.ndarray:
+        """(units,) bool: units of which red can hold a host, given (13,) bool of the hosts that it can hold."""
+        return np.isin(np.arange(len(self.names)), np.array(self.of_host)[hosts])
+
+    def describe(self, order: Ranking, matters: np.ndarray | None = None) -> str:
+        """For people: `enterprise > op_server > user`; only the units that matter, if any do. Groups: `a = b > c`.
+
+        Single hosts are `E0 > S0 > U1`, by HOST_LETTERS; all hosts of a type side by side are that type.
+        """
+        if not len(order):
+            return "no order"
+        kept = matters if matters is not None and matters.any() else np.ones(len(self.names), np.bool_)
+        named = []
+        for element in order:
+            group = [u for u in (element if isinstance(element, tuple) else (element,)) if kept[u]]
+            if group and element in _HOSTS_OF_TYPE:
+                named.append(UNIT_TYPES[_HOSTS_OF_TYPE.index(element)])
+            elif group:
+                named.append(" = ".join(self._short(u) for u in group))
+        return " > ".join(named)
+
+    def _short(self, unit: int) -> str:
+        name = self.names[unit]
+        return name if self.kind == "types" else HOST_LETTERS[UNIT_TYPES[HOST_TYPES[unit]]] + name[-1]
+
+
+def as_ranking(content: list[Any]) -> Ranking:
+    """Back from JSON, which knows lists only."""
+    return tuple(tuple(element) if isinstance(element, list) else element for element in content)
+
+
+TYPES = Units("types", UNIT_TYPES, tuple(int(t) for t in HOST_TYPES))
+HOST_UNITS = Units("hosts", tuple(HOSTS), tuple(range(N_HOSTS)))
+UNITS: dict[UnitKind, Units] = {"types": TYPES, "hosts": HOST_UNITS}
+
+
 # ------------------------------------------------------------------------------------------------- what red can hold
 _REMOVES, _RESTORES = (np.flatnonzero(kind == ACTION_KIND) for kind in (REMOVE, RESTORE))
 _FIXES = np.flatnonzero(FIXED_HOST != NOT_A_FIX)
@@ -136,7 +216,7 @@ def _various_actions(rng: np.random.Generator, own: np.ndarray) -> np.ndarray:
 
 
 def hosts_red_can_hold(red: str, rules: str = "current", horizon: int = 100, seed: int = 0) -> np.ndarray:
-    """(13,) bool, hosts that red was seen to hold in play against various blues, its foothold included.
+    """(13,) bool, hosts that red was seen to hold in play against various blues, its foothold apart.
 
     Found by looking: a host that needs more luck or a cleverer blue would be missed. The same arguments give the same
     answer.
@@ -150,14 +230,10 @@ def hosts_red_can_hold(red: str, rules: str = "current", horizon: int = 100, see
         for _ in range(horizon):
             envs.step(_various_actions(rng, own))
             held |= access.any(axis=0)
+    held[FOOTHOLD] = False
     return held
 
 
 def types_red_can_hold(red: str, rules: str = "current", horizon: int = 100, seed: int = 0) -> np.ndarray:
     """(5,) bool, types of which red was seen to hold a host, its foothold apart; see `hosts_red_can_hold`."""
-    return types_of(hosts_red_can_hold(red, rules, horizon, seed))
-
-
-def types_of(hosts: np.ndarray) -> np.ndarray:
-    """(5,) bool, types of which there is a host in (13,) bool, red's foothold apart."""
-    return np.isin(np.arange(N_TYPES), HOST_TYPES[hosts & (np.arange(len(HOSTS)) != FOOTHOLD)])
+    return TYPES.matters(hosts_red_can_hold(red, rules, horizon, seed))

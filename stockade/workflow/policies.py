@@ -13,8 +13,8 @@ from stockade.errors import InputError, did_you_mean
 from stockade.learn.agents import Agent
 from stockade.learn.checkpoint import load as load_checkpoint
 from stockade.learn.policy import Architecture, Policy
+from stockade.workflow.orders import UNITS, Ranking, Units, as_ranking
 from stockade.workflow.strict import Judge, allowed_actions, compromised
-from stockade.workflow.units import UNITS, Ranking, Units, as_ranking
 
 
 class OrderAgent(Agent):

@@ -17,7 +17,7 @@ import numpy as np
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.gaussian_process import GaussianProcess, Observations
 from stockade.workflow.orders import ALL_MATTER, CANONICAL, ORDERS, Order, classes_of, distances, index_of, preference
-from stockade.workflow.records import WorkflowResult
+from stockade.workflow.store import WorkflowResult
 
 MIN_FEASIBILITY = 0.25  #: least probability of complying with which GP-UCB tries an order for its value
 PRESUMED_MARGIN = 0.5  #: mean of the feasibility model; before anything is known it gives a probability of 0.69
@@ -116,7 +116,7 @@ class Strategy:
         if self._strict:
             return np.ones(len(ORDERS))
         if self._margin is None:
-            threshold = self._config.protocol.compliance_threshold
+            threshold = self._config.first_version.compliance_threshold
             margins = [margin(r, threshold) for r in self._results]
             data = Observations([index_of(r.order) for r in self._results], margins, np.zeros(len(margins)))
             self._margin = GaussianProcess.fit(self._distance, data, PRESUMED_MARGIN, scale=1.0)

@@ -11,10 +11,8 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-
-import numpy as np
 
 from stockade.errors import WorkError
 from stockade.learn.train import StopSignals
@@ -22,9 +20,18 @@ from stockade.text import duration, fixed, interval, plural
 from stockade.workflow.board import Board
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.engine import Event, Failed, Restarted, Trainer, make_engine
-from stockade.workflow.records import Proposed, Saved, Task, UpdateRow, WorkflowResult
-from stockade.workflow.store import SearchFolder, State, TrainingLog, write_gp_log
-from stockade.workflow.units import UNITS
+from stockade.workflow.orders import UNITS
+from stockade.workflow.store import (
+    Proposed,
+    Saved,
+    SearchFolder,
+    State,
+    Task,
+    TrainingLog,
+    UpdateRow,
+    WorkflowResult,
+    write_gp_log,
+)
 
 _LISTEN_SECONDS = 0.2
 """How long to wait for an event before looking whether a signal came."""
@@ -33,13 +40,15 @@ _LISTEN_SECONDS = 0.2
 class Runner:
     """Trains what is proposed and writes everything down, in a folder that it reads first if it was interrupted.
 
-    `budget` is in episodes, for the progress bar; `resume` what the user continues, the folder of the search.
+    `label` names a training in the live table, and `budget`, in episodes, is its end; `resume` is what the user
+    continues, the folder of the search.
     """
 
     def __init__(
-        self, config: SearchConfig, folder: SearchFolder, budget: int, train: Trainer, resume: Path | None = None
-    ) -> None:
-        self.config, self.folder, self.budget, self._train = config, folder, budget, train
+        self, config: SearchConfig, folder: SearchFolder, budget: int, train: Trainer,
+        label: Callable[[Proposed], str], resume: Path | None = None,
+    ) -> None:  # fmt: skip
+        self.config, self.folder, self.budget, self._train, self._label = config, folder, budget, train, label
         self._again = f"continue with: stockade search --resume {resume or folder.path}"
         self._units, self._strict = UNITS[config.units], config.constraint == "strict"
         state = folder.read_state()
@@ -48,6 +57,8 @@ class Runner:
         self._begin = time.monotonic() - state.seconds
         self._unsaved: dict[int, WorkflowResult] = {}
         self._in_flight: list[int] = []
+        self._board = Board(budget, self.used)
+        self.say = self._board.say  #: a remark, above the live table
 
     @property
     def used(self) -> int:
@@ -62,15 +73,6 @@ class Runner:
     def seconds(self) -> float:
         """That the trainings have taken, earlier sessions included."""
         return time.monotonic() - self._begin
-
-    def set_rows(self, labels: Sequence[str], label_of: Callable[[Proposed], str]) -> None:
-        """The rows of the live table, and which one a training belongs to; before `run`, and whenever they change."""
-        self._labels, self._label = list(labels), label_of
-        self._board = Board(labels, self.budget, self.used)
-
-    def say(self, text: str) -> None:
-        """A remark, above the live table."""
-        self._board.say(text)
 
     def run(self, propose: Callable[[], Proposed | None], learn: Callable[[WorkflowResult], None]) -> int | None:
         """Train until nothing more is proposed; the signal that ended it before, if one did.
@@ -193,13 +195,13 @@ class Runner:
 
     def _show(self) -> None:
         """The live table: the latest value of each row, its gain, and its share of the trainings in flight."""
-        values, gains, shares = (np.full(len(self._labels), x) for x in (np.nan, np.nan, 0.0))
-        row = {number: self._labels.index(self._label(proposed)) for number, proposed in self.proposals.items()}
-        for number, result in self.results.items():
-            values[row[number]], gains[row[number]] = result.value, abs(result.gain)
-        for number in self._in_flight:
-            shares[row[number]] += 1 / len(self._in_flight)
-        self._board.show(self._log.total_episodes, self.budget, values, gains, shares)
+        labels = {number: self._label(proposed) for number, proposed in self.proposals.items()}
+        latest = {labels[number]: (result.value, abs(result.gain)) for number, result in self.results.items()}
+        flying = [labels[number] for number in self._in_flight]
+        self._board.show(self._log.total_episodes, self.budget, [
+            (label, *latest.get(label, (math.nan, math.nan)), flying.count(label) / max(1, len(flying)))
+            for label in dict.fromkeys(labels.values())
+        ])  # fmt: skip
 
     # -------------------------------------------------------------------------------------------------------- on disk
     @contextlib.contextmanager

@@ -11,27 +11,24 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from stockade.cage2.scenario import FOOTHOLD
 from stockade.errors import InputError, SettingError
-from stockade.files import as_json, json_output, write_durably
+from stockade.files import json_output
 from stockade.learn.checkpoint import Checkpoint, CheckpointFolder, save
 from stockade.learn.files import run_session
 from stockade.learn.train import StopSignals
 from stockade.text import duration
 from stockade.workflow.board import Board
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.hosts import HostOrders, finer, propose
-from stockade.workflow.orders import ORDERS, hosts_red_can_hold, representative
+from stockade.workflow.orders import FREE, ORDERS, TYPES, Ranking, hosts_red_can_hold, representative
 from stockade.workflow.store import SearchFolder
 from stockade.workflow.summary import Answer, Outcome, answer
-from stockade.workflow.together import JUDGE_SEED, AllOrders, TogetherTraining
-from stockade.workflow.units import FREE, TYPES, Ranking
+from stockade.workflow.together import JUDGE_SEED, HostTraining, TogetherTraining, finer, propose
 
 #: File of the policy for all orders, in the folder of a search.
 POLICY = "policies/conditioned.json"
@@ -130,19 +127,19 @@ def _open(config: SearchConfig) -> tuple[SearchConfig, SearchFolder]:
 def _together(config: SearchConfig, folder: SearchFolder) -> Outcome | int:
     """What was measured, or the signal that interrupted it."""
     held = np.logical_or.reduce([hosts_red_can_hold(red, config.rules, config.horizon) for red in config.reds])
-    held[FOOTHOLD] = False
     matters = TYPES.matters(held)
     types = list(dict.fromkeys(representative(order, matters) for order in ORDERS) if config.classes else ORDERS)
-    plan = AllOrders(config, [*types, FREE]) if config.units == "types" else HostOrders(config, held, types)
-    training = TogetherTraining(config, plan, CheckpointFolder(folder.path / "checkpoints", keep=2))
+    checkpoints = CheckpointFolder(folder.path / "checkpoints", keep=2)
+    training = (TogetherTraining(config, [*types, FREE], checkpoints) if config.units == "types"
+                else HostTraining(config, held, types, checkpoints))  # fmt: skip
     if training.episodes:
         print(f"continuing {folder.path} after {training.episodes:,} episodes", flush=True)
     labels = [TYPES.describe(order, matters) for order in [*types, FREE]]
-    labels += ["best order of hosts"] * isinstance(plan, HostOrders)
-    board = Board(labels, training.last_goal, training.episodes)
+    labels += ["best order of hosts"] * isinstance(training, HostTraining)
+    board = Board(training.last_goal, training.episodes)
     try:
         with StopSignals() as stop:
-            whole = training.run(lambda: stop.received is not None, lambda t: _show(board, t))
+            whole = training.run(lambda: stop.received is not None, lambda t: _show(board, labels, t))
             board.clear()
             if not whole and stop.received is not None:
                 print(f"stopped by {signal.Signals(stop.received).name} after {training.episodes:,} episodes, "
@@ -158,12 +155,12 @@ def _together(config: SearchConfig, folder: SearchFolder) -> Outcome | int:
 
 def _measure(training: TogetherTraining, matters: np.ndarray) -> Outcome:
     """The values of all orders of types, the free agent, and with --units hosts the best orders of hosts."""
-    plan, judged, references = training.plan, training.config.judged_episodes, len(training.plan.orders)
+    judged, references = training.config.judged_episodes, training.n_first
     finalists, extra, tried = [], {}, ""
-    if isinstance(plan, HostOrders):
+    if isinstance(training, HostTraining):
         print("GP-UCB proposes orders of hosts; greedy episodes measure them ...", flush=True)
         before = len(training.orders)
-        finalists = propose(training, plan)
+        finalists = propose(training)
         tried = (f"Tried: all {references - 1} classes of orders of types; {len(training.orders) - before:,} of the "
                  f"{math.factorial(int(matters.sum())):,} orders of single hosts. The best {len(finalists)} of these "
                  "were judged.")  # fmt: skip
@@ -173,11 +170,11 @@ def _measure(training: TogetherTraining, matters: np.ndarray) -> Outcome:
     moved = training.training_sd()[:, :references]
     sd = np.concatenate([moved[:, :-1], np.repeat(moved.mean(axis=1, keepdims=True), len(finalists), axis=1)], axis=1)
     episodes = np.pad(training.episodes_by_order, (0, len(training.orders) - len(training.episodes_by_order)))
-    orders, curves = tuple(training.orders[k] for k in chosen[:-1]), training.curves.to_json()
-    if isinstance(plan, HostOrders):  # its curves end with the leader of each round in place of the finalists
+    orders, curves = tuple(training.orders[k] for k in chosen[:-1]), asdict(training.curves)
+    if isinstance(training, HostTraining):  # its curves end with the leader of each round in place of the finalists
         types = [training.units.describe(order, matters) for order in orders[: references - 1]]
         curves["orders"] = [*types, "no order", "best order of hosts"]
-        extra = finer(training, plan, chosen[:-1], returns)
+        extra = finer(training, chosen[:-1], returns)
     why = "values stopped improving after" if training.last_goal < training.budget else "the budget is used:"
     ended = f"{why} {training.episodes:,} of {training.budget:,} episodes"
     return Outcome(
@@ -187,11 +184,12 @@ def _measure(training: TogetherTraining, matters: np.ndarray) -> Outcome:
     )  # fmt: skip
 
 
-def _show(board: Board, training: TogetherTraining) -> None:
-    curves = training.curves
-    values = curves.values[-1].mean(axis=0) if curves.values else None
-    moved = np.stack(curves.values[-3:]).mean(axis=1).std(axis=0) if len(curves.values) > 1 else None
-    board.show(training.episodes, training.last_goal, values, moved, training.shares)
+def _show(board: Board, labels: Sequence[str], training: TogetherTraining) -> None:
+    rows: list[tuple[str, float, float, float]] = []
+    if training.curves.values:
+        values, moved = (np.mean(x, axis=0) for x in (training.curves.values[-1], training.training_sd()))
+        rows = list(zip(labels, values, moved, training.shares, strict=False))  # the last is that of many orders
+    board.show(training.episodes, training.last_goal, rows)
 
 
 def save_policy(folder: Path, training: TogetherTraining, orders: Sequence[Ranking]) -> None:
@@ -209,8 +207,8 @@ def save_policy(folder: Path, training: TogetherTraining, orders: Sequence[Ranki
 # -------------------------------------------------------------------------------------------------------- at the end
 def finish(config: SearchConfig, folder: SearchFolder, outcome: Outcome) -> SearchResult:
     """Judge, write summary.json, print the verdict and the table, draw the pictures; certify if that was asked for."""
-    found, file = answer(config, outcome), folder.path / "summary.json"
-    write_durably(file, (as_json(found.summary) + "\n").encode())
+    found = answer(config, outcome)
+    folder.write_summary(found.summary)
     print("", *found.lines, "", found.table, "= equal to the best, ? still open. Intervals of 95%.", sep="\n")
     print(f"\n{outcome.ended}, {duration(outcome.seconds)}.")
     if config.plots:
@@ -224,9 +222,15 @@ def finish(config: SearchConfig, folder: SearchFolder, outcome: Outcome) -> Sear
             print(f"pictures: none; {error}")
     stopped = None
     if config.certify and len(outcome.orders) > 1:
-        stopped = _certify(config, folder, outcome, found)
-        if stopped is None:
-            write_durably(file, (as_json(found.summary) + "\n").encode())
+        from stockade.workflow.separate import certify
+
+        certified = certify(config, folder, outcome, found.summary)
+        if isinstance(certified, int):
+            stopped = certified
+        else:
+            print("\n".join(certified.lines()))
+            found.summary["certified"] = asdict(certified)
+            folder.write_summary(found.summary)
     print(f"everything else: {folder.path}\ntry next:")
     name = folder.path.name if config.runs == Path("runs") else str(folder.path)
     commands = {
@@ -239,20 +243,3 @@ def finish(config: SearchConfig, folder: SearchFolder, outcome: Outcome) -> Sear
         if "--certify" not in command or not (config.certify or config.separate):
             print(f"  {'stockade ' + command:<66} {why}")
     return SearchResult(folder.path, found, stopped)
-
-
-def _certify(config: SearchConfig, folder: SearchFolder, outcome: Outcome, found: Answer) -> int | None:
-    """Train the leader and its best rival alone; into summary.json. The signal that interrupted it, if one did."""
-    from stockade.workflow.certify import Certification
-
-    best, ranked = found.summary["best"], found.summary["classes"]
-    outside = [entry for entry in ranked if entry["order"] not in best]
-    leader = next(entry["ranking"] for entry in ranked if entry["order"] == best[0])
-    rival = next(entry["ranking"] for entry in outside or ranked if entry["order"] != best[0])
-    certification = Certification(config, folder, leader, rival, outcome.matters, len(outcome.orders))
-    stopped = certification.run()
-    if stopped is None:
-        result = certification.result("better" if outside else "equal", found.summary["margin"])
-        print("\n".join(result.lines()))
-        found.summary["certified"] = result.to_dict()
-    return stopped

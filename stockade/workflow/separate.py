@@ -5,24 +5,37 @@ strategy.propose -> Runner trains -> strategy.tell -> propose ...; at the end Ou
 With strict an order that is chosen again is trained further from its own last state, so that the budget goes to orders
 that are good or may become so; the agent without an order is trained as long as the order that was trained longest.
 With reward it is trained anew, and only orders that were complied with have a value.
+
+`--certify K`: leader, rival -> 2 K separate trainings of equal budgets -> greedy episodes on common seeds -> difference
+The verdict of a search rests on one policy for all orders. If the leader also wins when each order has a network of its
+own, nobody can say that the shared network decided. Training k of both orders has the same seed.
 """
 
-from collections.abc import Mapping
-from typing import Any
+import math
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
 from stockade.errors import InputError
+from stockade.text import fixed
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.engine import Trainer
-from stockade.workflow.orders import ORDERS, Order, distances, index_of, restricted, types_red_can_hold
+from stockade.workflow.orders import FREE, TYPES, Order, distances, index_of, restricted, types_red_can_hold
 from stockade.workflow.proposals import Strategy
-from stockade.workflow.records import Proposed, WorkflowResult
 from stockade.workflow.runner import Runner
-from stockade.workflow.store import SearchFolder
+from stockade.workflow.store import Proposed, SearchFolder, WorkflowResult
 from stockade.workflow.summary import Outcome
+from stockade.workflow.together import goal_value
 from stockade.workflow.training import judged_returns, train_workflow
-from stockade.workflow.units import FREE, TYPES
+
+LEAST_EPISODES = 12_000
+"""Of one training, unless --max-episodes says otherwise."""
+_T975 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
+"""Student's t for an interval of 95% from 2, 3, ... seeds."""
+Claim = Literal["better", "equal"]
 
 
 class SeparateSession:
@@ -37,12 +50,12 @@ class SeparateSession:
         self._strict = config.constraint == "strict"
         held = [types_red_can_hold(red, config.rules, config.horizon) for red in config.reds]
         self.strategy = Strategy(config, np.any(held, axis=0))
-        self.runner = Runner(config, folder, config.budget, train)
+        describe = TYPES.describe
+        self.runner = Runner(config, folder, config.budget, train, lambda p: describe(p.order, self.strategy.matters))
         self.results = self.runner.results
         self.ended: str | None = None  #: why the search is over, once it is
         for result in self.results.values():
             self._learn(result)
-        self._set_rows()
 
     def run(self) -> int | None:
         """Search; the signal that ended it, if one did."""
@@ -51,13 +64,6 @@ class SeparateSession:
     def _kept(self, order: Order) -> Order | None:
         """What orders of one class have in common; None for the agent without an order."""
         return restricted(order, self.strategy.matters) if order else None
-
-    def _label(self, order: Order) -> str:
-        return TYPES.describe(self._kept(order) or ORDERS[0], self.strategy.matters) if order else "no order"
-
-    def _set_rows(self) -> None:
-        labels = dict.fromkeys(self._label(order) for order in (*ORDERS, *[FREE] * self._strict))
-        self.runner.set_rows(list(labels), lambda proposed: self._label(proposed.order))
 
     # --------------------------------------------------------------------------------------------------- what is next
     def _propose(self) -> Proposed | None:
@@ -95,7 +101,7 @@ class SeparateSession:
         if self._strict:
             same = [n for n, r in self.results.items() if r.order == order]
             return seed_of(self.config.seed, min(same, default=number)), episodes, same[-1] if same else None
-        parent = parent_of(order, self.config.protocol.inherit, self.results, self.strategy.matters)
+        parent = parent_of(order, self.config.first_version.inherit, self.results, self.strategy.matters)
         return seed_of(self.config.seed, number), episodes, parent
 
     def _learn(self, result: WorkflowResult) -> np.ndarray:
@@ -113,54 +119,50 @@ class SeparateSession:
             names = ", ".join(TYPES.names[unit] for unit in np.flatnonzero(new))
             self.runner.say(f"in training {result.number} red held what it was not thought to: {names}. Orders that "
                             "differ there count as different from now on.")  # fmt: skip
-            self._set_rows()
 
     # ----------------------------------------------------------------------------------------------------- at the end
     def outcome(self) -> Outcome:
         """What was measured, for the verdict: greedy episodes on common seeds; with reward the last of training."""
-        rows = self._best_of_each_class()
+        tried = [r for r in self.results.values() if r.order != FREE]
+        groups = self._by_class([r for r in tried if r.feasible] or tried).values()
+        # A class is judged by its latest training; with reward by the best that complied.
+        rows = [group[-1] if self._strict else max(group, key=lambda r: r.value) for group in groups]
         free = next((r for r in reversed(self.results.values()) if r.order == FREE), None)
         judged = rows if free is None else [*rows, free]
         trained = [self.folder.load_policy(r.number, r.order) for r in judged]
-        sd = np.stack([self._training_sd(r) for r in judged], axis=1)
+        trainings = [self._by_class(self.results.values())[self._kept(r.order)] for r in judged]
+        sd = np.stack([self._training_sd(each) for each in trainings], axis=1)
         if self._strict:
             returns = judged_returns(self.config, [(r.order, t[0]) for r, t in zip(judged, trained, strict=True)])
         else:
             episodes = min(found.shape[1] for _, found in trained)
             returns = np.stack([found[:, :episodes] for _, found in trained], axis=1)
         n = len(rows)
-        trainings = [
+        listed = [
             {**r.to_json(), "order": TYPES.describe(r.order), "held": dict(zip(TYPES.names, r.held, strict=True))}
             for r in self.results.values()
         ]
         return Outcome(
             TYPES, self.strategy.matters, tuple(r.order for r in rows), returns[:, :n], sd[:, :n],
-            episodes=np.array([sum(other.episodes for other in self._same_class(r)) for r in rows]),
+            episodes=np.array([sum(r.episodes for r in each) for each in trainings[:n]]),
             free_returns=None if free is None else returns[:, n], free_sd=None if free is None else sd[:, n],
             curves=self._curves([r.order for r in judged]),
             policies=tuple(f"policies/{self.folder.policy_path(r.number, r.order).name}.json" for r in rows),
             ended=f"{self.runner.used:,} episodes; {self.ended}", seconds=self.runner.seconds(),
             compliance=None if self._strict else np.nan_to_num(np.array([r.compliance for r in rows])),
-            total=self.strategy.n_classes, extra={"trainings": trainings},
+            total=self.strategy.n_classes, extra={"trainings": listed},
         )  # fmt: skip
 
-    def _same_class(self, result: WorkflowResult) -> list[WorkflowResult]:
-        """All trainings of its class of equal orders, in the order in which they came."""
-        return [r for r in self.results.values() if self._kept(r.order) == self._kept(result.order)]
+    def _by_class(self, results: Iterable[WorkflowResult]) -> dict[Order | None, list[WorkflowResult]]:
+        """Trainings of each class of equal orders, in the order in which they came; the key is what `_kept` gives."""
+        groups: dict[Order | None, list[WorkflowResult]] = {}
+        for result in results:
+            groups.setdefault(self._kept(result.order), []).append(result)
+        return groups
 
-    def _best_of_each_class(self) -> list[WorkflowResult]:
-        """The training that a class is judged by: with strict its latest; with reward the best that complied."""
-        found = [r for r in self.results.values() if r.order != FREE]
-        by_class: dict[Order | None, WorkflowResult] = {}
-        for r in [r for r in found if r.feasible] or found:
-            before = by_class.get(self._kept(r.order))
-            if before is None or self._strict or r.value > before.value:
-                by_class[self._kept(r.order)] = r
-        return list(by_class.values())
-
-    def _training_sd(self, result: WorkflowResult) -> np.ndarray:
-        """(attackers,) how much the last values of its class differ, or if there is one only, what is usual."""
-        values = np.array([r.by_attacker for r in self._same_class(result)])[-3:]
+    def _training_sd(self, trainings: Sequence[WorkflowResult]) -> np.ndarray:
+        """(attackers,) how much the last values of a class differ, or if there is one only, what is usual."""
+        values = np.array([r.by_attacker for r in trainings])[-3:]
         return values.std(axis=0, ddof=1) if len(values) > 1 else np.full(values.shape[1], self.strategy.noise_sd())
 
     def _curves(self, orders: list[Order]) -> dict[str, Any]:
@@ -187,8 +189,8 @@ def allowance(config: SearchConfig, used: int, reserved: int, first: bool) -> in
     those in flight; 0 if that is too little, unless it is the `first`: a short training is better than none."""
     episodes = whole_updates(config, min(config.task_episodes, config.budget - used - reserved))
     most = whole_updates(config, config.task_episodes)
-    shorter = config.constraint == "reward" and not config.protocol.fixed_episodes
-    least = min(config.protocol.min_episodes, most) if shorter else most
+    shorter = config.constraint == "reward" and not config.first_version.fixed_episodes
+    least = min(config.first_version.min_episodes, most) if shorter else most
     return episodes if first or episodes >= least else 0
 
 
@@ -216,3 +218,91 @@ def parent_of(order: Order, inherit: str, results: Mapping[int, WorkflowResult],
         far = distances("kendall", matters)[index_of(order)]
         return min(latest_first, key=lambda r: far[index_of(r.order)]).number
     return latest_first[0].number
+
+
+# ------------------------------------------------------------------------------------------------------------ --certify
+@dataclass(frozen=True)
+class CertifyResult:
+    """What the separate trainings say."""
+
+    leader: str
+    rival: str
+    claim: Claim  #: of the verdict: the leader is better, or they are equal within the margin
+    leader_values: tuple[float, ...]  #: of each seed, by the goal of the search
+    rival_values: tuple[float, ...]
+    episodes: int  #: of each training
+    difference: float  #: leader minus rival, mean over seeds
+    low: float  #: of its 95% interval; NaN of a single seed
+    high: float
+    outcome: Literal["confirms", "contradicts", "open"]  #: what the interval does to the claim
+
+    def lines(self) -> list[str]:
+        """For people."""
+        n = len(self.leader_values)
+        seeds = f"{n} seeds each" if n > 1 else "one seed each, which gives no interval"
+        interval = f" ({self.low:+.2f} to {self.high:+.2f})" if n > 1 else ""
+        said = "is better than" if self.claim == "better" else "equals"
+        end = f"That {self.outcome} that the first {said} the second."
+        if self.outcome == "open":
+            end = "That decides nothing; more seeds (--certify) or episodes (--max-episodes) would."
+        return [
+            f"Trained alone for {self.episodes:,} episodes, {seeds}: {self.difference:+.2f} points{interval}.",
+            f"  {fixed(float(np.mean(self.leader_values)))} {self.leader}",
+            f"  {fixed(float(np.mean(self.rival_values)))} {self.rival}",
+            f"  {end}",
+        ]
+
+
+def certify(
+    config: SearchConfig, folder: SearchFolder, outcome: Outcome, summary: dict[str, Any]
+) -> CertifyResult | int:
+    """Train the leader and its best rival alone, in the subfolder `certify` of a search; interrupted and continued like
+    any. What these trainings say, or the signal that interrupted them."""
+    best, ranked = summary["best"], summary["classes"]
+    outside = [entry for entry in ranked if entry["order"] not in best]
+    leader = next(entry for entry in ranked if entry["order"] == best[0])
+    rival = next(entry for entry in outside or ranked if entry is not leader)
+    names, orders = (leader["order"], rival["order"]), (leader["ranking"], rival["ranking"])
+    # By default each training gets the budget that an order had in the search.
+    most = config.max_episodes or max(LEAST_EPISODES, config.budget // len(outcome.orders))
+    config = replace(config, max_episodes=most)
+    episodes = whole_updates(config, most)
+    inner = SearchFolder(folder.path / "certify")
+    if any(p.order != orders[p.number % 2] for p in inner.read_state().proposals):
+        shutil.rmtree(inner.path)  # of an earlier verdict
+    inner.path.mkdir(exist_ok=True)
+
+    def label(proposed: Proposed) -> str:
+        return f"{names[proposed.number % 2]}, seed {proposed.number // 2}"
+
+    runner = Runner(config, inner, 2 * config.certify * episodes, train_workflow, label, folder.path)
+
+    def propose() -> Proposed | None:
+        number = len(runner.proposals)
+        seed = seed_of(config.seed, 1_000_000 + number // 2)  # no training of the search has these
+        return Proposed(number, orders[number % 2], seed, episodes) if number < 2 * config.certify else None
+
+    stopped = runner.run(propose, lambda result: None)
+    if stopped is not None:
+        return stopped
+    policies = [(orders[n % 2], inner.load_policy(n, orders[n % 2])[0]) for n in sorted(runner.results)]
+    values = goal_value(judged_returns(config, policies).mean(axis=2), config.goal)  # (2 K,)
+    return compare(*names, "better" if outside else "equal", values[0::2], values[1::2], episodes, summary["margin"])
+
+
+def compare(
+    leader: str, rival: str, claim: Claim, leader_values: np.ndarray, rival_values: np.ndarray, episodes: int,
+    margin: float,
+) -> CertifyResult:  # fmt: skip
+    """What (seeds,) values of both orders do to the claim."""
+    differences = leader_values - rival_values
+    n, mean = len(differences), float(differences.mean())
+    half = float(_T975[min(n - 2, len(_T975) - 1)] * differences.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
+    low, high = mean - half, mean + half
+    if claim == "better":
+        confirms, contradicts = low > 0, high < 0
+    else:
+        confirms, contradicts = -margin <= low <= high <= margin, low > margin or high < -margin
+    outcome: Any = "confirms" if confirms else "contradicts" if contradicts else "open"
+    by_seed = tuple(leader_values.tolist()), tuple(rival_values.tolist())
+    return CertifyResult(leader, rival, claim, *by_seed, episodes, mean, low, high, outcome)

@@ -1,4 +1,6 @@
-"""What separate trainings must not forget: settings, each proposal before it is trained, each result with its policy.
+"""What passes between the search and those who train its orders, and what of it is written down.
+
+Proposed (chosen, written down) -> Task (with weights or state) -> UpdateRow, Saved ... -> WorkflowResult (with policy)
 
 runs/NAME/  config.json  state.json  training_log.csv  gp_log.csv
             policies/NNN-ORDER.json and its arrays  trainings/NNN.json and its arrays
@@ -17,9 +19,9 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -28,10 +30,9 @@ from stockade.errors import InputError
 from stockade.files import as_json, write_durably
 from stockade.learn.checkpoint import Checkpoint, CheckpointError, load, remove, save
 from stockade.learn.files import new_run_folder
+from stockade.workflow.aligned import Statistics
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.orders import ORDERS, Order, index_of, name_of, one_hot
-from stockade.workflow.records import Proposed, Saved, UpdateRow, WorkflowResult
-from stockade.workflow.units import TYPES, UNITS, Units
+from stockade.workflow.orders import ORDERS, TYPES, UNITS, Order, Units, index_of, name_of, one_hot
 
 FORMAT, VERSION = "stockade search", 3
 _PREFIX = "policy."
@@ -44,8 +45,102 @@ GP_COLUMNS = (
     "allowed_episodes", "value", "gain", "value_error", "compliance", "fixes", "feasible", "episodes", "stopped",
     "seconds",
 )  # fmt: skip
+StopReason = Literal["compliant", "plateau", "max_episodes", "budget", "fixed"]
+_ARRAYS = ("weights", "architecture", "returns", "state")
+"""Fields of a result that stand beside state.json."""
 
 
+@dataclass(frozen=True)
+class Proposed:
+    """An order that was chosen, and all that its training depends on."""
+
+    number: int  #: of the training in this search, from 0
+    order: Order  #: FREE for none
+    seed: int
+    episodes: int  #: that it may use of the budget
+    inherit: int | None = None  #: training whose weights (strict: whose whole state) it begins with
+    ucb: float = math.nan  #: what the model thought of it, as `mean`, `sd`, `feasibility`; NaN where nothing was asked
+    mean: float = math.nan
+    sd: float = math.nan
+    feasibility: float = math.nan
+    top: str = ""  #: the candidates that it thought best
+
+
+@dataclass(frozen=True)
+class Task:
+    """One order to train."""
+
+    number: int
+    order: Order
+    config: SearchConfig
+    seed: int
+    episodes: int  #: a multiple of n_envs, unless update_steps is not whole episodes
+    weights: dict[str, np.ndarray] | None = None  #: to begin with, by name; None for new ones
+    state: Checkpoint | None = None  #: to continue from, of this training or of the one that it continues
+    threads: int | None = None  #: None: as many as there are cores; results do not depend on it
+
+
+@dataclass(frozen=True)
+class UpdateRow:
+    """One update of one training, of the episodes that ended in it; NaN where none did."""
+
+    number: int
+    update: int  #: from 1
+    episodes: int  #: of this training so far
+    env_reward: float  #: mean return of the environment alone
+    alignment: float  #: mean of what was paid for alignment
+    compliance: float  #: mean over episodes with a judged fix
+    fixes: float  #: judged fixes per episode; strict: fixes that were carried out
+    no_fix: float  #: share of episodes without one
+    collect_seconds: float
+    update_seconds: float  #: 0 for the last, after which nothing is learned
+
+
+@dataclass(frozen=True)
+class Saved:
+    """The state of a training after an update: from here it can continue, bit for bit."""
+
+    number: int
+    update: int
+    state: Checkpoint
+
+
+@dataclass(frozen=True)
+class WorkflowResult:
+    """A trained order."""
+
+    number: int
+    order: Order
+    value: float  #: mean environment reward; with several attackers their mean or the worst, as the goal says
+    value_error: float  #: its standard error
+    value_episodes: int  #: that it rests on
+    by_attacker: tuple[float, ...]  #: value against each of `config.reds`
+    gain: float  #: value minus that of the training which this one continues; NaN if it continues none
+    compliance: float  #: of the policy that is kept; NaN if no episode had a judged fix
+    fixes: float  #: judged fixes per episode
+    no_fix: float  #: share of episodes without one
+    feasible: bool  #: compliance reached the threshold with enough fixes; always with strict
+    episodes: int
+    updates: int
+    stopped: StopReason
+    held: tuple[bool, ...]  #: (5,) types that red held at some time, its foothold apart; False where nobody looked
+    statistics: Statistics  #: of the episodes that the compliance rests on; empty with strict
+    seconds: float
+    weights: dict[str, np.ndarray] = field(default_factory=dict)  #: of the policy that is kept, by name
+    architecture: dict[str, object] = field(default_factory=dict)
+    returns: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))  #: (attackers, episodes)
+    state: Checkpoint | None = None  #: to continue from; None if it cannot be continued
+
+    def without_arrays(self) -> Self:
+        """What state.json has of it."""
+        return replace(self, weights={}, architecture={}, returns=np.zeros((0, 0)), state=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as a dictionary."""
+        return {name: value for name, value in vars(self).items() if name not in _ARRAYS}
+
+
+# -------------------------------------------------------------------------------------------------------------- folder
 @dataclass(frozen=True)
 class State:
     """What is known of a search: proposals as they were made, results as they came, without arrays; seconds it ran."""
@@ -99,6 +194,14 @@ class SearchFolder:
             del content["stockade"]
             return SearchConfig.from_json(content)
 
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        """The result. Of an earlier one with the same winning set it keeps how that was certified."""
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            before = json.loads((self.path / "summary.json").read_text())
+            if before["best"] == summary["best"]:
+                summary.setdefault("certified", before["certified"])
+        self._write("summary.json", summary)
+
     # ------------------------------------------------------------------------------------------------------ progress
     def write_state(self, state: State) -> None:
         """Replace what was known, in one instant."""
@@ -129,7 +232,7 @@ class SearchFolder:
     def save_policy(self, result: WorkflowResult, config: SearchConfig) -> None:
         """A checkpoint like those of `stockade train`, that can be played anywhere."""
         if config.constraint == "reward":
-            context, kind = one_hot(result.order), {"alignment": asdict(config.protocol)}
+            context, kind = one_hot(result.order), {"alignment": asdict(config.first_version)}
         else:
             context = UNITS[config.units].context(result.order)
             kind = {"constraint": {"units": config.units, "judge": config.judge}}

@@ -13,9 +13,8 @@ import numpy as np
 import stockade
 from stockade.text import Table, fixed, interval, plural
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.orders import ORDERS, members_of
+from stockade.workflow.orders import ORDERS, Ranking, Units, members_of
 from stockade.workflow.posterior import Estimate, Measured
-from stockade.workflow.units import Ranking, Units
 from stockade.workflow.verdict import Posterior, Verdict, judge, verdict_lines
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from stockade.cage2.scenario import FOOTHOLD
 from stockade.cores import available_cores
 from stockade.learn.checkpoint import Checkpoint
 from stockade.learn.policy import Policy
@@ -27,11 +28,10 @@ from stockade.vector.native import NativeVectorEnv
 from stockade.workflow.aligned import HELD, AlignedVectorEnv, Episodes, statistics
 from stockade.workflow.conditioned import ConditionedTraining, split
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.orders import UNIT_TYPES, Order, types_of
-from stockade.workflow.records import Saved, StopReason, Task, UpdateRow, WorkflowResult
+from stockade.workflow.orders import TYPES, UNIT_TYPES, UNITS, Order
+from stockade.workflow.store import Saved, StopReason, Task, UpdateRow, WorkflowResult
 from stockade.workflow.strict import joined
 from stockade.workflow.together import JUDGE_SEED, VALIDATION_SEED, goal_returns
-from stockade.workflow.units import UNITS
 
 CHECKPOINT_UPDATES = 10
 """Updates between two checkpoints of a training: what a kill repeats at most."""
@@ -56,7 +56,7 @@ def train_workflow(
             stop = should_stop()
             if training.updates - saved >= (1 if stop else CHECKPOINT_UPDATES):
                 saved = training.updates
-                yield Saved(task.number, saved, training.state())
+                yield Saved(task.number, saved, training.checkpoint())
             if stop:
                 return
             yield training.update()
@@ -69,77 +69,67 @@ def standard_error(returns: np.ndarray) -> float:
 
 
 # -------------------------------------------------------------------------------------------------- --constraint strict
-class StrictTraining:
+class StrictTraining(ConditionedTraining):
     """One order as a rule, trained for so many episodes."""
 
     def __init__(self, task: Task) -> None:
-        self.task, config = task, task.config
-        self._training = ConditionedTraining(config, UNITS[config.units], [task.order], task.seed, task.threads)
+        self.task = task
+        super().__init__(task.config, UNITS[task.config.units], [task.order], task.seed, task.threads)
         self.updates, self._first = 0, 0
         self._value_before: float | None = None
         self._fixes = [0.0, 0.0]  # fixes per episode in the last update, share of episodes without one
         if task.state is None:
             return
         mine = task.state.rest["strict"]
-        self._training.restore(task.state.arrays, task.state.rest)
+        self.restore(task.state.arrays, task.state.rest)
         if mine["number"] == task.number:
             self.updates, self._first, self._fixes = mine["updates"], mine["first"], mine["fixes"]
             self._value_before = mine["value_before"]
         else:  # the training that this one continues
-            self._first, self._value_before = self._training.episodes, mine["value"]
-            self._training.progress = self._first / (self._first + task.episodes)
+            self._first, self._value_before = self.episodes, mine["value"]
+            self.progress = self._first / (self._first + task.episodes)
 
     @property
-    def _episodes(self) -> int:
-        return self._training.episodes - self._first
+    def _own_episodes(self) -> int:
+        return self.episodes - self._first
 
     @property
     def stopped(self) -> StopReason | None:
         """Over when another update might not fit; so is a training that ended before its result was written down."""
-        fits = self._episodes + episodes_of_update(self.task.config) <= self.task.episodes
+        fits = self._own_episodes + self.config.update_episodes <= self.task.episodes
         return None if fits else "fixed"
 
     def update(self) -> UpdateRow:
         """One iteration of PPO."""
         clock, task = time.perf_counter(), self.task
-        played = self._training.advance(self._first + task.episodes)
+        played = self.advance(self._first + task.episodes)
         self.updates += 1
         fixes = played.fixes - played.refused
         reward, each, none = (float(x.mean()) if len(x) else math.nan for x in (played.value, fixes, fixes == 0))
         self._fixes, seconds = [each, none], time.perf_counter() - clock
-        return UpdateRow(task.number, self.updates, self._episodes, reward, 0.0, 1.0, each, none, seconds, 0.0)
+        return UpdateRow(task.number, self.updates, self._own_episodes, reward, 0.0, 1.0, each, none, seconds, 0.0)
 
     def result(self, seconds: float) -> WorkflowResult:
         """Greedy episodes on the seeds that all orders are compared by."""
-        task, training = self.task, self._training
+        task, policy, config, (fixes, no_fix) = self.task, self.policy, self.config, self._fixes
         assert self.stopped is not None
-        returns = training.returns(min(VALUE_EPISODES, task.config.judged_episodes or VALUE_EPISODES), VALIDATION_SEED)
-        by_attacker = returns[:, 0].mean(axis=1)
-        judged = goal_returns(returns[:, 0], task.config.goal)
+        returns = self.returns(min(VALUE_EPISODES, config.judged_episodes or VALUE_EPISODES), VALIDATION_SEED)[:, 0]
+        judged = goal_returns(returns, config.goal)
         value = float(judged.mean())
         gain = math.nan if self._value_before is None else value - self._value_before
         return WorkflowResult(
-            task.number, task.order, value, standard_error(judged), returns.size, tuple(by_attacker.tolist()),
-            gain, 1.0, self._fixes[0], self._fixes[1], True, self._episodes, self.updates, self.stopped,
-            (False,) * len(UNIT_TYPES), {"by_type": {}, "by_host": {}}, seconds,
-            training.policy.save_weights(), training.policy.architecture.to_json(), returns[:, 0], self.state(value),
+            task.number, task.order, value, standard_error(judged), returns.size,
+            tuple(returns.mean(axis=1).tolist()), gain, 1.0, fixes, no_fix, True, self._own_episodes, self.updates,
+            self.stopped, (False,) * len(UNIT_TYPES), {"by_type": {}, "by_host": {}}, seconds,
+            policy.save_weights(), policy.architecture.to_json(), returns, self.checkpoint(value),
         )  # fmt: skip
 
-    def state(self, value: float | None = None) -> Checkpoint:
+    def checkpoint(self, value: float | None = None) -> Checkpoint:
         """Everything that the rest of the training depends on, or with its `value` one that continues it."""
-        arrays, rest = self._training.state()
+        arrays, rest = self.state()
         mine = {"number": self.task.number, "updates": self.updates, "first": self._first, "fixes": self._fixes,
                 "value_before": self._value_before, "value": value}  # fmt: skip
         return Checkpoint(arrays, {**rest, "strict": mine})
-
-    def close(self) -> None:
-        """End threads and environments."""
-        self._training.close()
-
-
-def episodes_of_update(config: SearchConfig) -> int:
-    """Episodes that an update plays at most."""
-    return config.n_envs * -(-config.ppo.update_steps // (config.horizon + 1))
 
 
 def judged_returns(config: SearchConfig, policies: Sequence[tuple[Order, dict[str, np.ndarray]]]) -> np.ndarray:
@@ -171,7 +161,7 @@ class RewardTraining:
         # Of each environment the returns of the last episodes, the latest last; NaN where there is none yet.
         self._last = np.full((config.n_envs, REWARD_VALUE_EPISODES), np.nan)
         self._rule = StopRule(config, task.episodes)
-        protocol = config.protocol
+        protocol = config.first_version
         self._schedule = task.episodes if protocol.fixed_episodes else max(protocol.min_episodes, config.n_envs)
         self._held = np.zeros(len(UNIT_TYPES), np.bool_)
         self.stopped: StopReason | None = None
@@ -195,8 +185,10 @@ class RewardTraining:
         self._played = episodes, counts
         for env, value in zip(episodes.env, episodes.env_return, strict=True):
             self._last[env] = [*self._last[env, 1:], value]
-        self._held |= types_of(counts[HELD] > 0)
-        measured = measure(episodes, self.task.config.protocol.no_fix_compliance)
+        held = counts[HELD] > 0
+        held[FOOTHOLD] = False
+        self._held |= TYPES.matters(held)
+        measured = measure(episodes, self.task.config.first_version.no_fix_compliance)
         self.stopped = self._rule.decide(learner.episodes, *measured[2:4])
         if self.stopped is None:
             learner.improve(iteration, min(1.0, learner.episodes / self._schedule))
@@ -212,7 +204,7 @@ class RewardTraining:
             episodes, counts = play_greedily(policy, config, task.order, config.judged_episodes, task.seed)
             returns = episodes.env_return
         value = float(returns.mean())
-        _, _, compliance, fixes, no_fix = measure(episodes, config.protocol.no_fix_compliance)
+        _, _, compliance, fixes, no_fix = measure(episodes, config.first_version.no_fix_compliance)
         return WorkflowResult(
             task.number, task.order, value, standard_error(returns), len(returns), (value,), math.nan,
             compliance, fixes, no_fix, self._rule.complies(compliance, fixes), self._learner.episodes, self.updates,
@@ -220,7 +212,7 @@ class RewardTraining:
             policy.architecture.to_json(), returns[None],
         )  # fmt: skip
 
-    def state(self) -> Checkpoint:
+    def checkpoint(self) -> Checkpoint:
         """Everything that the rest of the training depends on."""
         arrays, rest = self._learner.state()
         arrays |= {"last": self._last.copy(), "held": self._held.copy()}
@@ -236,7 +228,7 @@ def make_aligned(config: SearchConfig, order: Order, n: int, first: int = 0) -> 
     """Environments of a search, on one thread; numbered from `first`."""
     world = NativeVectorEnv(n, config.red, config.horizon, config.rules, obs=config.obs, reward=config.reward,
                             copy=False, threads=1)  # fmt: skip
-    return AlignedVectorEnv(world, order, config.protocol, first)
+    return AlignedVectorEnv(world, order, config.first_version, first)
 
 
 def measure(episodes: Episodes, no_fix_compliance: float | None) -> tuple[float, float, float, float, float]:
@@ -271,7 +263,7 @@ class StopRule:
 
     def decide(self, episodes: int, compliance: float, fixes: float) -> StopReason | None:
         """After an update has played, of `episodes` so far, some with this compliance: why to stop now, or None."""
-        protocol = self.config.protocol
+        protocol = self.config.first_version
         largest = max(episodes - self.before, self.config.n_envs)
         self.updates, self.before = self.updates + 1, episodes
         if not protocol.fixed_episodes:
@@ -290,5 +282,5 @@ class StopRule:
 
     def complies(self, compliance: float, fixes: float) -> bool:
         """Whether compliance is high enough, and rests on enough fixes."""
-        protocol = self.config.protocol
+        protocol = self.config.first_version
         return compliance >= protocol.compliance_threshold and fixes >= protocol.min_fixes

@@ -17,9 +17,8 @@ from stockade.cage2.actions import ACTION_KIND, RESTORE, SLEEP
 from stockade.cli import main
 from stockade.errors import InputError
 from stockade.learn.agents import Agent
-from stockade.workflow.orders import FIXED_HOST, HOST_TYPES, ORDERS, USER
+from stockade.workflow.orders import FIXED_HOST, FREE, HOST_TYPES, ORDERS, TYPES, USER
 from stockade.workflow.policies import load_search
-from stockade.workflow.units import FREE, TYPES
 from tests.bench import results as made_up
 from tests.bench.results import figure, result
 

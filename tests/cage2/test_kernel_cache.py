@@ -19,20 +19,20 @@ env = stockade.make(red="sleep")
 env.reset(seed=0)
 print(env.step(144)[1])
 """
-#: Red holds User1 and Enterprise0; blue restores Enterprise0 under the order of the types themselves.
-_JUDGE = """
+#: Red holds Enterprise0; blue restores User1 under an order that puts it later.
+_REFUSE = """
 import numpy as np
 from stockade.cage2 import HOSTS, action_index
-from stockade.workflow.aligned import judge
-red_access = np.zeros((1, len(HOSTS)), np.uint8)
-red_access[0, [HOSTS.index("User1"), HOSTS.index("Enterprise0")]] = 2
-actions, dead, places = np.array([action_index("Restore Enterprise0")]), np.zeros(1, bool), np.arange(5, dtype=np.int8)
-verdicts = []
-for function in (judge, judge.py_func):
-    verdict = np.zeros(1, np.uint8)
-    function(red_access, actions, dead, places, False, False, verdict)
-    verdicts.append(int(verdict[0]))
-print("compiled", verdicts[0], "plain", verdicts[1])
+from stockade.workflow.strict import _refuse
+held = np.zeros((1, len(HOSTS)), np.uint8)
+held[0, HOSTS.index("Enterprise0")] = 2
+actions, dead, places = np.array([action_index("Restore User1")]), np.zeros(1, bool), np.arange(13, dtype=np.int8)
+counts = []
+for function in (_refuse, _refuse.py_func):
+    order, allowed, fixes, refused = np.zeros((4, 1), np.int64)
+    function(held, actions, dead, order, places[None], allowed, fixes, refused)
+    counts.append(int(refused[0]))
+print("compiled", counts[0], "plain", counts[1])
 """
 
 
@@ -151,16 +151,15 @@ def test_an_edit_of_an_inner_file_reaches_compiled_code(tmp_path):
     assert rewards == [-1.0, -2.0, -1.0]
 
 
-def test_an_edit_of_the_unit_types_reaches_compiled_verdicts(tmp_path):
-    """In a copy of the package: `enterprise` comes before `user`, and then after it."""
+def test_an_edit_of_what_a_fix_is_reaches_compiled_refusals(tmp_path):
+    """In a copy of the package: Restore is a fix, and then it is not."""
     shutil.copytree(PACKAGE, tmp_path / "stockade", ignore=shutil.ignore_patterns("__pycache__"))
     orders = tmp_path / "stockade" / "workflow" / "orders.py"
-    before = '("defender", "enterprise", "op_server", "op_host", "user")'
-    after = '("user", "enterprise", "op_server", "op_host", "defender")'
+    before, after = "np.isin(ACTION_KIND, (REMOVE, RESTORE))", "np.isin(ACTION_KIND, (REMOVE,))"
     assert orders.read_text().count(before) == 1
-    first = run_in(tmp_path, _JUDGE)
+    first = run_in(tmp_path, _REFUSE)
     orders.write_text(orders.read_text().replace(before, after))
-    assert [first, run_in(tmp_path, _JUDGE)] == ["compiled 2 plain 2\n", "compiled 3 plain 3\n"]
+    assert [first, run_in(tmp_path, _REFUSE)] == ["compiled 1 plain 1\n", "compiled 0 plain 0\n"]
 
 
 def run_in(folder: Path, code: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.engine import Event, Trainer
-from stockade.workflow.records import Task
+from stockade.workflow.store import Task
 from tests.ray.conftest import wait_until
 from tests.workflow.fake import FakeTrainer, content_of, reward_config, rows_of, searched
 

@@ -22,8 +22,8 @@ from stockade.errors import InputError
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.engine import Event, Failed, RayEngine, TrainingFailedError, WorkerLostError
 from stockade.workflow.orders import ORDERS
-from stockade.workflow.records import Task, UpdateRow
 from stockade.workflow.search import search
+from stockade.workflow.store import Task, UpdateRow
 from stockade.workflow.training import train_workflow
 from tests.ray.conftest import CPUS, free_cpus, wait_until
 from tests.ray.searches import CONFIG, numbers_of, pid_file, results_of, run, run_in_order, under_way

@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 
 from stockade.learn.checkpoint import Checkpoint
-from stockade.workflow.config import RewardFlags, SearchConfig
+from stockade.workflow.config import RewardProtocol, SearchConfig
 from stockade.workflow.engine import Event
 from stockade.workflow.orders import ENTERPRISE, OP_SERVER, UNIT_TYPES, USER, Order
-from stockade.workflow.records import Saved, Task, UpdateRow, WorkflowResult
 from stockade.workflow.separate import SeparateSession
-from stockade.workflow.store import SearchFolder
+from stockade.workflow.store import Saved, SearchFolder, Task, UpdateRow, WorkflowResult
 
 #: Types that red holds in this make-believe.
 HELD = (False, True, True, False, True)
@@ -174,7 +173,7 @@ def searched(config: SearchConfig, train: Any = None) -> SeparateSession:
 
 def changed(config: SearchConfig, **changes: Any) -> SearchConfig:
     """Other settings; the flags of `--constraint reward` stand among them."""
-    flags = {name: changes.pop(name) for name in list(changes) if name in RewardFlags.__dataclass_fields__}
+    flags = {name: changes.pop(name) for name in list(changes) if name in RewardProtocol.__dataclass_fields__}
     return dataclasses.replace(config, first_version=dataclasses.replace(config.first_version, **flags), **changes)
 
 

@@ -15,8 +15,7 @@ import stockade
 from stockade.cage2.actions import ACTION_NAMES
 from stockade.workflow.aligned import COMPLIES, NEUTRAL, NO_FIX, VIOLATES, AlignedVectorEnv, Episodes, judge, statistics
 from stockade.workflow.config import RewardProtocol
-from stockade.workflow.orders import CANONICAL, ORDERS, UNIT_TYPES, index_of, one_hot
-from stockade.workflow.units import TYPES
+from stockade.workflow.orders import CANONICAL, ORDERS, TYPES, UNIT_TYPES, index_of, one_hot
 
 FIXES = [a for a, name in enumerate(ACTION_NAMES) if name.split()[0] in ("Remove", "Restore")]
 HORIZON = 30
@@ -144,17 +143,16 @@ def test_pay_adds_up_to_lambda_times_the_final_rate(fixes, weight):
 
 
 def test_the_foothold_counts_only_if_asked():
-    user_first, access = TYPES.ranks(CANONICAL["user_priority"]), np.zeros((2, 13), np.uint8)
+    user_first, held = TYPES.places(CANONICAL["user_priority"]), np.zeros((2, 13), bool)
     hosts = {name: h for h, name in enumerate(stockade.cage2.HOSTS)}
-    access[:, hosts["User0"]] = 1
-    access[1, hosts["Enterprise1"]] = 2
+    held[:, hosts["User0"]] = True
+    held[1, hosts["Enterprise1"]] = True
     fix = ACTION_NAMES.index("Restore User3")
-    verdicts, alive = np.empty(2, np.uint8), np.zeros(2, bool)
-    judge(access, np.array([fix, fix]), alive, user_first, False, False, verdicts)
-    assert verdicts.tolist() == [NEUTRAL, VIOLATES]
-    judge(access, np.array([fix, fix]), alive, user_first, True, False, verdicts)
-    assert verdicts.tolist() == [COMPLIES, COMPLIES]  # the first version's number: any user fix complied
-    judge(access, np.array([fix, 0]), np.array([True, False]), user_first, True, False, verdicts)
+    alive, counted = np.zeros(2, bool), RewardProtocol(foothold="count")
+    assert judge(held, np.array([fix, fix]), alive, user_first, RewardProtocol()).tolist() == [NEUTRAL, VIOLATES]
+    # The first version's number: any user fix complied.
+    assert judge(held, np.array([fix, fix]), alive, user_first, counted).tolist() == [COMPLIES, COMPLIES]
+    verdicts = judge(held, np.array([fix, 0]), np.array([True, False]), user_first, counted)
     assert verdicts.tolist() == [NO_FIX, NO_FIX]
 
 

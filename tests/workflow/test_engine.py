@@ -24,7 +24,7 @@ from stockade.workflow.engine import (
     make_engine,
 )
 from stockade.workflow.orders import ORDERS
-from stockade.workflow.records import Saved, Task, UpdateRow, WorkflowResult
+from stockade.workflow.store import Saved, Task, UpdateRow, WorkflowResult
 from tests.processes import gone
 from tests.vector.leaks import no_leaks, workers
 from tests.workflow.fake import FakeTrainer, changed, result_of, reward_config

@@ -15,9 +15,8 @@ from stockade.learn.evaluate import EvaluateConfig
 from stockade.workflow.aligned import AlignedVectorEnv
 from stockade.workflow.config import RewardProtocol, SearchConfig
 from stockade.workflow.evaluation import Evaluate
-from stockade.workflow.orders import one_hot
+from stockade.workflow.orders import TYPES, one_hot
 from stockade.workflow.search import search
-from stockade.workflow.units import TYPES
 from tests.workflow.fake import reward_config
 
 

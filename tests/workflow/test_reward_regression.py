@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from stockade.workflow.orders import ORDERS
+from stockade.workflow.orders import ORDERS, TYPES
 from stockade.workflow.separate import SeparateSession
 from stockade.workflow.store import SearchFolder
-from stockade.workflow.units import TYPES
 from tests.workflow.fake import reward_config
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data" / "reward_searches.json").read_text())

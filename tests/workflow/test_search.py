@@ -83,6 +83,9 @@ def test_certified_by_trainings_alone(tmp_path: Path, capsys: pytest.CaptureFixt
     # Everything of it is on disk: nothing is trained again.
     again = search(SearchConfig(resume="x", runs=tmp_path, certify=2, plots=False, max_episodes=100))
     assert json.loads(json.dumps(again.to_dict()["certified"])) == certified
+    # A later session that does not certify keeps what is known.
+    search(SearchConfig(resume="x", runs=tmp_path, plots=False))
+    assert content(tmp_path / "x")["certified"] == certified
 
 
 def test_orders_of_hosts_are_compared_with_those_of_types(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

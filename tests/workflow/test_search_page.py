@@ -10,7 +10,7 @@ import pytest
 
 from stockade.cli import parse
 from stockade.errors import flag_of
-from stockade.workflow.config import RewardFlags, SearchConfig
+from stockade.workflow.config import RewardProtocol, SearchConfig
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "search.md").read_text()
 COMMANDS = re.findall(r"^stockade (search .*?)(?:  +#.*)?$", TEXT, re.MULTILINE)
@@ -39,8 +39,8 @@ def test_commands_parse_and_have_no_flag_without_effect(command: str) -> None:
 
 
 def test_every_flag_of_the_first_versions_way_is_explained() -> None:
-    given = {field.name for field in (*fields(RewardFlags), *fields(SearchConfig))}
-    missing = {flag_of(field.name) for field in fields(RewardFlags)} - set(re.findall(r"`(--[\w-]+)`", TEXT))
+    given = {field.name for field in (*fields(RewardProtocol), *fields(SearchConfig))}
+    missing = {flag_of(field.name) for field in fields(RewardProtocol)} - set(re.findall(r"`(--[\w-]+)`", TEXT))
     assert not missing
     named = {flag.replace("-", "_") for flag in re.findall(r"`--([\w-]+)", TEXT)}
     assert named - given <= {"red_agent", "max_steps", "no_classes"}, "a flag on the page that does not exist"

@@ -24,12 +24,11 @@ from stockade.errors import InputError
 from stockade.files import as_json
 from stockade.learn.runs import RunsConfig
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.orders import ALL_MATTER, ORDERS, representative, restricted
+from stockade.workflow.orders import ALL_MATTER, ORDERS, TYPES, representative, restricted
 from stockade.workflow.plots import draw_search
 from stockade.workflow.search import finish
 from stockade.workflow.store import SearchFolder
 from stockade.workflow.summary import Outcome, answer
-from stockade.workflow.units import TYPES
 
 THREE = np.array([False, True, True, False, True])  # enterprise, op_server and user matter: 6 classes of equal orders
 FOUR = np.array([False, True, True, True, True])  # 24 classes

@@ -22,13 +22,11 @@ from stockade.learn.checkpoint import load
 from stockade.workflow import separate
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.engine import Event, TrainingFailedError
-from stockade.workflow.orders import ALL_MATTER, ORDERS, restricted
-from stockade.workflow.records import Task, WorkflowResult
+from stockade.workflow.orders import ALL_MATTER, FREE, ORDERS, TYPES, restricted
 from stockade.workflow.search import search
 from stockade.workflow.separate import SeparateSession, allowance, parent_of, seed_of, whole_updates
-from stockade.workflow.store import GP_COLUMNS, TRAINING_COLUMNS, SearchFolder
+from stockade.workflow.store import GP_COLUMNS, TRAINING_COLUMNS, SearchFolder, Task, WorkflowResult
 from stockade.workflow.training import train_workflow
-from stockade.workflow.units import FREE, TYPES
 from tests.workflow.fake import (
     HELD,
     FakeTrainer,
@@ -106,7 +104,7 @@ def test_the_budget_is_never_exceeded_and_used_as_far_as_possible(
     )
     used, open_, started = 0, [], 0
     chance = np.random.default_rng(seed)
-    enough = most // 10 * 10 if fixed else min(config.protocol.min_episodes, most // 10 * 10)
+    enough = most // 10 * 10 if fixed else min(config.first_version.min_episodes, most // 10 * 10)
     while True:
         while len(open_) < parallel:
             episodes = allowance(config, used, sum(open_), first=started == 0)

@@ -16,8 +16,7 @@ import psutil
 import pytest
 
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.records import Saved, Task, UpdateRow, WorkflowResult
-from stockade.workflow.store import SearchFolder
+from stockade.workflow.store import Saved, SearchFolder, Task, UpdateRow, WorkflowResult
 from stockade.workflow.training import CHECKPOINT_UPDATES, train_workflow
 from tests.workflow.fake import FakeTrainer, content_of, result_of, reward_config, rows_of, searched
 

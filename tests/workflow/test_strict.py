@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 import stockade
 from stockade.cage2.actions import ACTION_HOST, ACTION_KIND, N_ACTIONS, REMOVE, RESTORE, SLEEP
 from stockade.cage2.scenario import FOOTHOLD, HOSTS
-from stockade.workflow.orders import ENTERPRISE, OP_SERVER, USER
+from stockade.workflow.orders import ENTERPRISE, FREE, HOST_UNITS, OP_SERVER, TYPES, USER, Ranking, Units
 from stockade.workflow.strict import StrictVectorEnv
-from stockade.workflow.units import FREE, HOST_UNITS, TYPES, Ranking, Units
 
 ENTERPRISE_FIRST = (ENTERPRISE, OP_SERVER, USER, 0, 3)
 USER_FIRST = (USER, 0, 3, OP_SERVER, ENTERPRISE)

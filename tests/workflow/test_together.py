@@ -11,31 +11,23 @@ import pytest
 from stockade.learn.checkpoint import CheckpointFolder
 from stockade.workflow.conditioned import ConditionedTraining
 from stockade.workflow.config import SearchConfig
-from stockade.workflow.hosts import HostOrders
-from stockade.workflow.orders import ORDERS
-from stockade.workflow.together import (
-    VALIDATION_SEED,
-    AllOrders,
-    TogetherTraining,
-    next_shares,
-    no_longer_improving,
-)
-from stockade.workflow.units import FREE, TYPES
+from stockade.workflow.orders import FREE, ORDERS, TYPES
+from stockade.workflow.together import VALIDATION_SEED, HostTraining, TogetherTraining, next_shares, no_longer_improving
 
 SMALL: dict[str, Any] = {"n_envs": 20, "horizon": 10, "total_episodes": 800, "n_eval_episodes": 10}
 THREE = [ORDERS[0], ORDERS[50], FREE]
 
 
-def plan_of(config: SearchConfig) -> AllOrders | HostOrders:
+def begun(config: SearchConfig, checkpoints: CheckpointFolder | None) -> TogetherTraining:
     if config.units == "types":
-        return AllOrders(config, THREE)
+        return TogetherTraining(config, THREE, checkpoints)
     matters = np.zeros(13, np.bool_)
     matters[[1, 2, 3, 7, 9, 10]] = True
-    return HostOrders(config, matters, [ORDERS[0], ORDERS[50]])
+    return HostTraining(config, matters, [ORDERS[0], ORDERS[50]], checkpoints)
 
 
 def trained(config: SearchConfig, folder: Path | None, stop_after: int | None = None) -> TogetherTraining:
-    training = TogetherTraining(config, plan_of(config), None if folder is None else CheckpointFolder(folder, keep=2))
+    training = begun(config, None if folder is None else CheckpointFolder(folder, keep=2))
     steps = [0]
 
     def should_stop() -> bool:
@@ -49,7 +41,7 @@ def trained(config: SearchConfig, folder: Path | None, stop_after: int | None = 
 
 def same(a: TogetherTraining, b: TogetherTraining) -> None:
     assert a.policy.flat.numpy().tobytes() == b.policy.flat.numpy().tobytes()
-    assert a.curves.to_json() == b.curves.to_json()
+    assert a.curves == b.curves
     assert a.orders == b.orders
     assert a.episodes_by_order.tolist() == b.episodes_by_order.tolist()
     assert a.last_goal == b.last_goal
@@ -91,7 +83,7 @@ def test_an_extended_training_continues_from_what_was_trained(tmp_path: Path, mo
     short = trained(SearchConfig(**SMALL), tmp_path / "checkpoints")
     longer = trained(SearchConfig(**{**SMALL, "total_episodes": 1600}), tmp_path / "checkpoints")
     assert longer.episodes == 1600
-    assert longer.curves.to_json()["values"][: len(short.curves.values)] == short.curves.to_json()["values"]
+    assert longer.curves.values[: len(short.curves.values)] == short.curves.values
     assert (longer.episodes_by_order >= short.episodes_by_order).all()
 
 

@@ -12,7 +12,7 @@ from stockade.learn.policy import Architecture, Policy
 from stockade.workflow.aligned import statistics
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import CANONICAL, ORDERS
-from stockade.workflow.records import Saved, Task, UpdateRow, WorkflowResult
+from stockade.workflow.store import Saved, Task, UpdateRow, WorkflowResult
 from stockade.workflow.training import (
     StopRule,
     make_aligned,

@@ -7,9 +7,8 @@ import itertools
 import numpy as np
 
 from stockade.cage2.scenario import HOSTS
-from stockade.workflow.hosts import as_hosts, at_random, distances, linear, neighbour
-from stockade.workflow.orders import DEFENDER, ENTERPRISE, OP_HOST, OP_SERVER, ORDERS, USER
-from stockade.workflow.units import FREE, HOST_UNITS, TYPES
+from stockade.workflow.orders import DEFENDER, ENTERPRISE, FREE, HOST_UNITS, OP_HOST, OP_SERVER, ORDERS, TYPES, USER
+from stockade.workflow.together import as_hosts, at_random, distances, linear, neighbour
 from tests.workflow.choosers import kendall
 
 
