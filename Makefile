@@ -19,7 +19,7 @@ search: $(VENV)/installed-run ## set up and run a small workflow search: about a
 	$(VENV)/bin/stockade search --max-steps 30 --total-episodes 100000
 
 test: lint $(RAY)/installed ## set up and run every check: ruff, mypy, pytest without the slow tests, the essential ones of Ray
-	$(RUN) -m pytest -n auto $(PYTEST_ARGS)
+	$(RUN) -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
 	$(if $(strip $(PYTEST_ARGS)),@echo 'Only what PYTEST_ARGS says; `make test-ray` for the tests of Ray.',\
 	    $(RAY)/bin/python -m pytest -m "essential and not slow" tests/ray)
 
@@ -31,7 +31,7 @@ test-slow: $(VENV)/installed-dev $(RAY)/installed ## the slow tests only
 # Ray come one at a time, for they share one Ray.
 test-ray: $(RAY)/installed ## all tests that need Ray, and those of vector environments with the Gymnasium that RLlib pins
 	$(RAY)/bin/python -m pytest tests/ray $(PYTEST_ARGS)
-	$(RAY)/bin/python -m pytest -n auto $(OLD_GYMNASIUM_TESTS) $(PYTEST_ARGS)
+	$(RAY)/bin/python -m pytest -n auto --dist worksteal $(OLD_GYMNASIUM_TESTS) $(PYTEST_ARGS)
 
 lint: $(VENV)/installed-dev ## ruff and mypy
 	$(RUN) -m ruff check

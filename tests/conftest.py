@@ -1,4 +1,4 @@
-"""What all tests share: where recorded data lies, and how hypothesis searches.
+"""What all tests share: where recorded data lies, how hypothesis searches, what the fork server has loaded.
 
 Profiles of hypothesis, chosen by `HYPOTHESIS_PROFILE`:
     default   the normal suite: the same examples in every run, so that a failure is a change of the code
@@ -6,6 +6,7 @@ Profiles of hypothesis, chosen by `HYPOTHESIS_PROFILE`:
 """
 
 import os
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,12 @@ _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, Hea
 settings.register_profile("default", max_examples=100, derandomize=True, database=None, **_COMMON)
 settings.register_profile("explore", max_examples=2000, print_blob=True, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+#: A process of pytest has one fork server, which loads this once, whichever test starts it. Else each worker process of
+#: later tests would load kernels or Torch itself, which takes seconds.
+forkserver.set_forkserver_preload(
+    ["stockade.cage2.preload_fast", "stockade.cage2.preload_cyborg", "stockade.workflow.training"]
+)
 
 DATA = Path(__file__).parent / "data"
 

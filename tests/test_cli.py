@@ -236,15 +236,6 @@ def test_an_interrupt_ends_with_code_130_and_one_line(stockade, monkeypatch):
     assert (code, err) == (130, "stockade: interrupted\n")
 
 
-def test_a_lost_worker_ends_with_code_1_and_one_line(stockade, monkeypatch):
-    def lost(path):
-        raise WorkerDiedError("worker 0 (environments 0 to 3) was ended by SIGKILL.", 0, (0, 1, 2, 3), -9)
-
-    monkeypatch.setattr(verify, "verify_file", lost)
-    code, _, err = stockade("verify", GREEN)
-    assert (code, err) == (1, "stockade: worker 0 (environments 0 to 3) was ended by SIGKILL.\n")
-
-
 def test_the_version(stockade):
     assert stockade("--version") == (0, f"stockade {version}\n", "")
 

@@ -7,15 +7,10 @@ import numpy as np
 import pytest
 
 import stockade
-from stockade.cage2.state import WORLD
 
 from .play import play, random_actions
 
 MILLION = 1_000_000
-
-
-def test_a_world_takes_less_than_a_kibibyte():
-    assert WORLD.itemsize < 1024
 
 
 def test_an_environment_of_many_worlds_takes_less_than_a_kibibyte_each():

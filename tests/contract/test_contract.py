@@ -28,8 +28,10 @@ def combinations():
 
 @pytest.mark.parametrize(("backend", "start_method", "mode"), list(combinations()))
 def test_process_backends(backend, start_method, mode):
+    workers = 1 if start_method == "spawn" else 2  # a new interpreter takes a second, and a check starts dozens
+
     def make():
-        return make_vector(backend, SINGLE, 3, workers=2, start_method=start_method, autoreset_mode=mode)
+        return make_vector(backend, SINGLE, 3, workers=workers, start_method=start_method, autoreset_mode=mode)
 
     report = check_vector_env(make, single=SINGLE, strict=True, steps=40)
     assert set(report.skipped) <= {"send_and_recv"} | OLD

@@ -240,8 +240,12 @@ def test_single_environments_are_reached_alone(backend):
         env.get_attr("nothing")
     with pytest.raises(IndexError):
         env.env_method("touch", 1, indices=[3])
-    if backend in PROCESSES:
-        assert env.env_method("modules") == [[]] * 3  # none had to import what only this process needs
+    env.close()
+
+
+def test_workers_import_nothing_that_only_the_learner_needs():
+    env = make_sb3(2, "pipes", env=CornerEnv, workers=1, start_method="spawn")
+    assert env.env_method("modules") == [[]] * 2
     env.close()
 
 

@@ -43,7 +43,7 @@ def test_predict_takes_one_observation_or_many(champion: Defender, seen: np.ndar
         one, _ = champion.predict(seen[k])
         assert np.ndim(one) == 0
         assert one == many[k]
-        stockade.make().action_space.contains(one)
+        assert stockade.make().action_space.contains(one)
 
 
 @pytest.mark.parametrize("shape", [(), (52,), (3, 52), (1, 1, 160), (161,), (160, 1)])

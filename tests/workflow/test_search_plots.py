@@ -5,7 +5,7 @@ The summaries come from the search's own judging code; only the returns are inve
 
 from __future__ import annotations
 
-import copy
+import functools
 import json
 import re
 import subprocess
@@ -66,6 +66,17 @@ def summary_of(outcome: Outcome, **settings: Any) -> dict[str, Any]:
     return content
 
 
+@functools.cache
+def judged() -> str:
+    return json.dumps(summary_of(outcome_of(THREE)))
+
+
+def three() -> dict[str, Any]:
+    """A summary of six classes, to alter as a test likes; judged once."""
+    content: dict[str, Any] = json.loads(judged())
+    return content
+
+
 @pytest.fixture(scope="module")
 def all_orders() -> dict[str, Any]:
     """Summary of all 120 orders; to judge them takes seconds."""
@@ -117,7 +128,7 @@ def test_of_120_orders_the_best_30_are_shown(tmp_path: Path, all_orders: dict[st
 
 
 def test_learning_names_the_winning_set_and_shows_the_end(tmp_path: Path) -> None:
-    summary = summary_of(outcome_of(THREE))
+    summary = three()
     texts = drawn(tmp_path, summary)["learning"]
     assert [text for text in texts if " > " in text] == summary["best"]
     assert len(summary["best"]) == 3
@@ -166,7 +177,7 @@ def test_one_order_has_no_precedences(tmp_path: Path) -> None:
 
 
 def test_a_search_by_reward_shows_compliance_and_needs_no_curves(tmp_path: Path) -> None:
-    summary = summary_of(outcome_of(THREE))
+    summary = three()
     summary["free_agent"], summary["curves"] = None, {"orders": summary["curves"]["orders"][:-1]}
     for entry, share in zip(summary["classes"], (0.97, 0.95, 0.4, None, 1.0, 0.2), strict=True):
         entry["compliance"] = share
@@ -180,14 +191,14 @@ def test_a_search_by_reward_shows_compliance_and_needs_no_curves(tmp_path: Path)
 
 
 def test_rounds_that_measured_nothing_are_gaps(tmp_path: Path) -> None:
-    summary = summary_of(outcome_of(THREE))
+    summary = three()
     for values in summary["curves"]["values"][:3]:
         values[0][0] = None
     assert "learning" in drawn(tmp_path, summary)
 
 
 def test_long_orders_of_hosts_wrap_and_the_leader_has_a_curve(tmp_path: Path) -> None:
-    summary = summary_of(outcome_of(THREE))
+    summary = three()
     hosts = " > ".join(f"Enterprise{k} > User{k}" for k in range(4))
     summary["classes"][0]["order"] = summary["best"][0] = hosts
     summary["curves"]["orders"][0] = "best order of hosts"
@@ -199,14 +210,13 @@ def test_long_orders_of_hosts_wrap_and_the_leader_has_a_curve(tmp_path: Path) ->
 
 
 def test_names_from_a_file_are_text_and_no_formula(tmp_path: Path) -> None:
-    summary = summary_of(outcome_of(THREE))
+    summary = three()
     summary["precedences"][0]["before"] = "<script>$x_1$"
     texts = drawn(tmp_path, summary)["precedences"]
     assert any(text.startswith("&lt;script>$x_1$ before") for text in texts)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_no_texts_overlap_and_none_is_cut(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_texts_overlap_and_none_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.text import Text
 
@@ -226,17 +236,18 @@ def test_no_texts_overlap_and_none_is_cut(tmp_path: Path, name: str, monkeypatch
     monkeypatch.setattr(FigureCanvasAgg, "draw", page)
     monkeypatch.setattr(Text, "draw", text)
     drawn(tmp_path, summary_of(outcome_of(FOUR, attackers=2), red="bline,meander"))
-    boxes = seen[1 + NAMES.index(name)]
-    assert len(boxes) > 10
-    for word, box in boxes:
-        assert -2 <= box.x0 < box.x1 <= 902, word
-    overlapping = [
-        (a, b)
-        for i, (a, one) in enumerate(boxes)
-        for b, other in boxes[:i]
-        if one.x0 + 1 < other.x1 and other.x0 + 1 < one.x1 and one.y0 + 2 < other.y1 and other.y0 + 2 < one.y1
-    ]
-    assert not overlapping
+    for k, name in enumerate(NAMES):
+        boxes = seen[1 + k]
+        assert len(boxes) > 10
+        for word, box in boxes:
+            assert -2 <= box.x0 < box.x1 <= 902, (name, word)
+        overlapping = [
+            (a, b)
+            for i, (a, one) in enumerate(boxes)
+            for b, other in boxes[:i]
+            if one.x0 + 1 < other.x1 and other.x0 + 1 < one.x1 and one.y0 + 2 < other.y1 and other.y0 + 2 < one.y1
+        ]
+        assert not overlapping, name
 
 
 # ----------------------------------------------------------------------------------------------------------- bad input
@@ -262,7 +273,7 @@ def without(*keys: Any) -> Callable[[dict[str, Any]], None]:
     lambda summary: summary["classes"][0].update(high="high"), lambda summary: summary.update(classes=3),
 ])  # fmt: skip
 def test_a_damaged_summary_is_refused(tmp_path: Path, damage: Callable[[dict[str, Any]], None]) -> None:
-    summary = copy.deepcopy(summary_of(outcome_of(THREE)))
+    summary = three()
     damage(summary)
     with pytest.raises(InputError, match=r"summary\.json is missing, damaged or of another version"):
         drawn(tmp_path, summary)
@@ -276,7 +287,7 @@ def test_a_file_that_is_no_summary_is_refused(tmp_path: Path, content: bytes) ->
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "summary.json").write_text(json.dumps(summary_of(outcome_of(THREE))))
+    (tmp_path / "summary.json").write_text(json.dumps(three()))
     (tmp_path / "pictures").write_text("in the way")
     with pytest.raises(InputError, match="pictures cannot be written"):
         draw_search(tmp_path)
@@ -305,7 +316,7 @@ except InputError as error:
 
 
 def test_drawing_does_not_touch_the_state_of_pyplot(tmp_path: Path) -> None:
-    (tmp_path / "summary.json").write_text(json.dumps(summary_of(outcome_of(THREE))))
+    (tmp_path / "summary.json").write_text(json.dumps(three()))
     code = f"""
 import sys
 from pathlib import Path

@@ -132,7 +132,7 @@ def bins(
 
 @pytest.fixture(scope="module")
 def searches() -> tuple[list[Outcome], np.ndarray, np.ndarray]:
-    return play(500)
+    return play(500, draws=500)
 
 
 def test_the_winning_set_holds_a_true_best(searches: tuple[list[Outcome], np.ndarray, np.ndarray]) -> None:
