@@ -25,6 +25,11 @@ SPREADS = 8
 LEVEL_VARIANCE = 10.0  # prior variance of what the centres have in common, in squares of the measured range
 PARTICLES = 4000
 PRIOR_EPISODES = 3.0  # that the pooled variance counts for beside an order's own
+#: Standard deviation of a value between trainings with different seeds, as shares of the value itself and of its gap to
+#: the best order, and its correlation between orders that one network plays. Measured: docs/search.md, "How sure".
+VALUE_SHARE, GAP_SHARE, SHARED_CORRELATION = 0.025, 0.07, 0.5
+MOVING_ROUNDS, GAIN_ROUNDS = 3, 4  # the last ones that show how much values move, and what they gain
+PRIOR_ROUNDS = 6.0  # that the pooled movement of values counts for beside an order's own
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,7 @@ class Measured:
     Episode e has the same seed for every order (and the free agent), so that differences are paired. Attackers are
     different games: their noise counts as independent.
 
-    A standard deviation is that of the training noise in each value, independent between orders; None: 0 everywhere.
+    A standard deviation is that of the training noise in each value; None: 0 everywhere.
     """
 
     orders: tuple[str, ...]  #: K labels, for example `"enterprise > user"`
@@ -45,6 +50,7 @@ class Measured:
     training_sd: np.ndarray | None = None  #: (A, K)
     free_returns: np.ndarray | None = None  #: (A, E) of the agent that may repair in any order
     free_training_sd: np.ndarray | None = None  #: (A,)
+    training_correlation: float = 0.0  #: of the training noise of different orders: above 0 if they share a network
 
     def __post_init__(self) -> None:
         a, k, episodes = len(self.attackers), len(self.orders), np.shape(self.returns)[-1]
@@ -77,7 +83,9 @@ def sample_values(measured: Measured, draws: int, rng: np.random.Generator) -> t
             training_sd = np.append(
                 training_sd, 0.0 if measured.free_training_sd is None else measured.free_training_sd[a]
             )
-        means, noise = returns.mean(axis=1), noise_of_means(returns) + np.diag(training_sd**2)
+        correlation = np.full((len(returns), len(returns)), measured.training_correlation)
+        np.fill_diagonal(correlation, 1.0)
+        means, noise = returns.mean(axis=1), noise_of_means(returns) + correlation * np.outer(training_sd, training_sd)
         values.append(_sample_grouped(means[:k], noise[:k, :k], draws, rng))
         if measured.free_returns is not None:
             # The free agent's noise given the orders' noise in each draw: what common seeds have in common cancels.
@@ -104,6 +112,31 @@ def noise_of_means(returns: np.ndarray) -> np.ndarray:
     np.fill_diagonal(correlations, 1.0)
     sd = np.sqrt((PRIOR_EPISODES * variances.mean() + seen * variances) / (PRIOR_EPISODES + seen - 2))
     return correlations * np.outer(sd, sd) / episodes
+
+
+def training_noise(rounds: np.ndarray) -> np.ndarray:
+    """(attackers, orders) sd of the training noise, from the values in each round (rounds, attackers, orders).
+
+    Trainings with different seeds differ by a share of the value and of the gap to the best order, which one training
+    cannot see. What it sees adds to it: how much its values still move (a few rounds tell little of one order, so all
+    orders share what they say), and their last gain, which stands for what more training may bring.
+    """
+    values, last = rounds[-1], rounds[-MOVING_ROUNDS:]
+    gap = values.max(axis=1, keepdims=True) - values
+    between = np.hypot(GAP_SHARE * gap, VALUE_SHARE * np.abs(values)) + 1e-9
+    moved = (last.std(axis=0, ddof=len(last) > 1) / between) ** 2
+    freedom = len(last) - 1
+    pooled = PRIOR_ROUNDS * moved.mean(axis=1, keepdims=True) + freedom * moved
+    variance = between**2 * (1 + pooled / (PRIOR_ROUNDS + freedom - 2))
+    return np.asarray(np.sqrt(variance + np.maximum(last_gains(rounds), 0.0) ** 2))
+
+
+def last_gains(rounds: np.ndarray) -> np.ndarray:
+    """(attackers, orders) mean of the last few rounds minus that of as many before them; 0 if there is one only."""
+    few = min(GAIN_ROUNDS, len(rounds) // 2)
+    if not few:
+        return np.zeros(rounds.shape[1:])
+    return np.asarray(rounds[-few:].mean(axis=0) - rounds[-2 * few : -few].mean(axis=0))
 
 
 def _sample_grouped(means: np.ndarray, noise: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndarray:

@@ -27,9 +27,9 @@ from stockade.workflow.conditioned import ConditionedTraining
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.gaussian_process import GaussianProcess, Observations
 from stockade.workflow.orders import FREE, HOST_UNITS, TYPES, UNITS, Order, Ranking, as_ranking, kendall
+from stockade.workflow.posterior import GAIN_ROUNDS, last_gains, training_noise
 
 ROUNDS = 20  #: of a whole budget
-PLATEAU_ROUNDS = 4  #: without a gain, after which values count as no longer improving
 FINISH = 0.2  #: Once values no longer improve, so much of what was used goes into running the schedules to their end.
 VALIDATION_SEED, JUDGE_SEED = 1_700_000_000, 1_800_000_000  #: first seeds of both; no training has them
 _EVEN = 0.5  #: part of the environments that is always spread evenly over all orders
@@ -59,6 +59,8 @@ class TogetherTraining(ConditionedTraining):
         self.budget, self._checkpoints, self._saved = config.budget, checkpoints, -1
         self.curves = Curves()
         self.last_goal = self.budget  #: episodes at which it ends; less than the budget once values stop improving
+        self.extended_from: int | None = None  #: the smaller budget that was used up before, if this session extends it
+        self._first_round = 0  # of this budget: rounds of a smaller one say nothing of whether values stopped improving
         self.n_first = len(orders)  #: orders that it begins with; later ones follow these
         self.best: list[Ranking] = []  #: of the later ones, the best first
         self.episodes_by_order = np.zeros(len(orders), np.int64)
@@ -87,7 +89,7 @@ class TogetherTraining(ConditionedTraining):
         self.curves.shares.append(self.shares.tolist())
         self.curves.values.append(self._measured().tolist())
         self.curves.episodes.append(self.episodes)
-        if self.last_goal == self.budget and no_longer_improving(self.curves.values):
+        if self.last_goal == self.budget and no_longer_improving(self.curves.values[self._first_round :]):
             self.last_goal = min(self.budget, int(self.episodes * (1 + FINISH)))
 
     def _measured(self) -> np.ndarray:
@@ -98,12 +100,11 @@ class TogetherTraining(ConditionedTraining):
         return values
 
     def training_sd(self) -> np.ndarray:
-        """(attackers, orders) how much a value still moved from round to round at the end: the training noise left.
+        """(attackers, orders) of the training noise in each value.
 
         The rounds play the same seeds, so that most of the difference between two of them is the policy's.
         """
-        last = np.stack(self.curves.values[-3:])
-        return last.std(axis=0, ddof=1) if len(last) > 1 else np.zeros(last.shape[1:])
+        return training_noise(np.array(self.curves.values))
 
     def seconds(self) -> float:
         """That the training has taken, earlier sessions included."""
@@ -115,7 +116,8 @@ class TogetherTraining(ConditionedTraining):
             return
         arrays, rest = self.state()
         rest |= {"curves": asdict(self.curves), "goal": self.last_goal, "budget": self.budget,
-                 "seconds": self.seconds(), "plan": {"best": [list(order) for order in self.best]}}  # fmt: skip
+                 "first_round": self._first_round, "seconds": self.seconds(),
+                 "plan": {"best": [list(order) for order in self.best]}}  # fmt: skip
         checkpoint = Checkpoint({**arrays, "counts": self.episodes_by_order.copy()}, rest)
         if self._checkpoints.save(self.learner.iteration, checkpoint, is_best=False):
             self._saved = self.learner.iteration
@@ -134,8 +136,9 @@ class TogetherTraining(ConditionedTraining):
         self.curves, self.episodes_by_order = Curves(**rest["curves"]), arrays["counts"].copy()
         self._saved, self._before = self.learner.iteration, float(rest["seconds"])
         if rest["budget"] == self.budget:
-            self.last_goal = rest["goal"]
+            self.last_goal, self._first_round = rest["goal"], rest.get("first_round", 0)
         else:  # extended: the schedules stand where they would in a search of the new budget
+            self.extended_from, self._first_round = rest["budget"], len(self.curves.values)
             self.progress = min(1.0, self.episodes / self.budget)
 
 
@@ -170,12 +173,10 @@ def next_shares(values: Sequence[np.ndarray], goal: str) -> np.ndarray:
 
 def no_longer_improving(values: Sequence[np.ndarray]) -> bool:
     """Whether the last rounds brought no order and no attacker a gain worth mentioning over the rounds before them."""
-    if len(values) < 2 * PLATEAU_ROUNDS:
+    if len(values) < 2 * GAIN_ROUNDS:
         return False
-    before = np.mean(values[-2 * PLATEAU_ROUNDS : -PLATEAU_ROUNDS], axis=0)
-    lately = np.mean(values[-PLATEAU_ROUNDS:], axis=0)
-    worth = np.maximum(0.05, 0.005 * np.abs(lately))
-    return bool((lately - before < worth).all())
+    worth = np.maximum(0.05, 0.005 * np.abs(np.mean(values[-GAIN_ROUNDS:], axis=0)))
+    return bool((last_gains(np.array(values)) < worth).all())
 
 
 # -------------------------------------------------------------------------------------------------------- --units hosts
