@@ -1,7 +1,7 @@
 """`--units hosts`: orders of single hosts, far too many to try, so a Gaussian process proposes which to play.
 
 training:  each round a new set of host orders (random ones, and neighbours of the best so far) shares the environments
-           with the orders of types; the policy learns to keep any order, told by its pairwise precedences
+           with the orders of types; the policy learns to keep any order, given as its pairwise precedences
 proposing: with the policy at rest, GP-UCB (Mallows kernel) picks orders, greedy episodes measure them, and so on
 judging:   the best host orders beside all orders of types, on fresh common seeds
 """

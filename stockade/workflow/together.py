@@ -112,7 +112,7 @@ class TogetherTraining(ConditionedTraining):
         return self._before + time.monotonic() - self._begin
 
     def save(self) -> None:
-        """Write a checkpoint; if that fails, warn and go on: the next one tries again."""
+        """Write a checkpoint; if that fails, warn and continue: the next one tries again."""
         if self._checkpoints is None or self._saved == self.learner.iteration:
             return
         arrays, rest = self.state()

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import stockade
+from stockade.errors import InputError
 from stockade.text import WIDTH
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.search import SearchResult, search
@@ -115,6 +116,9 @@ def test_several_attackers_and_the_delivered_policy(tmp_path: Path, capsys: pyte
 
 def test_a_finished_search_is_extended(tmp_path: Path) -> None:
     first = searched(tmp_path)
+    with pytest.raises(InputError, match="seed=3 cannot be changed by --resume: it was begun with 0"):
+        search(SearchConfig(resume="x", runs=tmp_path, seed=3))
+    assert repr(first.agent) == repr(stockade.load("x", tmp_path))
     longer = search(SearchConfig(resume="x", runs=tmp_path, total_episodes=2400, plots=False))
     before, after = first.to_dict(), longer.to_dict()
     assert after["settings"]["total_episodes"] == 2400
