@@ -12,7 +12,7 @@ SeedLike = int | Sequence[int | None] | np.ndarray | None
 
 
 class Seeds(NamedTuple):
-    """A seed for each world: values (n,) uint64, and which of them were given (n,) bool. The others' streams continue."""
+    """A seed for each world: values (n,) uint64, and which were given (n,) bool. The others' streams continue."""
 
     values: np.ndarray
     given: np.ndarray
