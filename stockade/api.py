@@ -13,7 +13,7 @@ from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from stockade.errors import InputError, SettingError, did_you_mean
+from stockade.errors import InputError, SettingError, did_you_mean, flag_of
 
 if TYPE_CHECKING:
     from stockade.baselines import Defender
@@ -122,7 +122,8 @@ def _configure(base: T, settings: dict[str, Any], function: str, inner: str = ""
     known = sorted(own | inner_names)
     for name in settings:
         if name not in known:
-            near = did_you_mean(name, known) or f" It knows {', '.join(known)}."
+            by_flag = {flag_of(each)[2:].replace("-", "_"): each for each in known}  # `max_steps` is `horizon` here
+            near = did_you_mean(by_flag.get(name, name), known) or f" It knows {', '.join(known)}."
             raise InputError(f"{function}() has no setting {name!r}.{near}")
     changes = _checked(base, {name: value for name, value in settings.items() if name in own})
     if inner:

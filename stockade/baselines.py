@@ -120,10 +120,7 @@ def react_remove(active: np.ndarray, compromised: np.ndarray, generator: np.rand
 
 
 def react_restore(active: np.ndarray, compromised: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Restore a host that seems compromised; else Monitor (7 of 10) or Analyse any host.
-
-    The policy of that name whose returns on the reference simulator are recorded in tests/data.
-    """
+    """Restore a host that seems compromised; else Monitor (7 of 10) or Analyse any host."""
     n, host = len(active), _pick(compromised, generator)
     idle = np.where(generator.random(n) < 0.7, MONITOR, _on(ANALYSE, generator.integers(N_HOSTS, size=n)))
     return np.where(host >= 0, _on(RESTORE, host), idle)

@@ -5,7 +5,9 @@ import contextlib
 import importlib
 import io
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,9 +49,9 @@ def parse(name: str, arguments: Sequence[str]) -> Any:
     given: dict[str, Any] = {"args": arguments, "prog": f"stockade {name}", "config": (tyro.conf.DisallowNone,)}
     if hasattr(command, "defaults_of"):
         given["default"] = command.defaults_of(arguments)
-    said = io.StringIO()
+    said, shown = io.StringIO(), io.TextIOWrapper(io.BytesIO(), sys.stdout.encoding)  # which decides on frames
     try:
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(shown):
             return tyro.cli(command, **given)
     except SystemExit as ended:  # tyro explains a ValueError of a dataclass in its own words: ours are better
         cause: BaseException | None = ended
@@ -58,6 +60,15 @@ def parse(name: str, arguments: Sequence[str]) -> Any:
         if cause is not None:
             raise cause from None
         sys.stderr.write(said.getvalue())
+        width = shutil.get_terminal_size().columns
+        shown.seek(0)
+        for line in shown.read().splitlines():  # tyro does not wrap what stands outside its frames
+            words = line.replace(",", ", ") if "{" in line else line  # between the names of subcommands too
+            print(
+                textwrap.fill(words, width, subsequent_indent="  ", break_on_hyphens=False)
+                if len(line) > width
+                else line
+            )
         raise
 
 
@@ -68,7 +79,8 @@ def run(arguments: Sequence[str]) -> int:
         print(OVERVIEW.format(commands=commands) if name != "--version" else f"stockade {stockade.__version__}")
         return 0
     if name not in COMMANDS:
-        raise InputError(f"there is no command {name!r}.{did_you_mean(name, COMMANDS)} Commands: {', '.join(COMMANDS)}")
+        near = did_you_mean(name, [*COMMANDS, "--version"])
+        raise InputError(f"there is no command {name!r}.{near} Commands: {', '.join(COMMANDS)}")
     command = parse(name, arguments[1:])
     announce_compiling()
     return int(command.run())
@@ -98,7 +110,7 @@ def explain(error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError):
         return str(missing_package(error))
     if isinstance(error, MemoryError):
-        return f"not enough memory: {error}"
+        return "not enough memory: " + str(error).partition(" for an array")[0]  # NumPy describes its type
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"
     return "\n".join([str(error), *getattr(error, "__notes__", [])])

@@ -105,7 +105,7 @@ class EnvironmentFailure(VectorError):
         self.others: tuple[EnvironmentFailure, ...] = ()
         super().__init__(
             f"environment {env_id} failed in {during} (step {step} of its episode, action {action!r}, seed {seed!r}). "
-            f"The other environments are fine: reset this one with options={{'reset_mask': mask}} and go on.\n"
+            f"The other environments are fine: reset this one with options={{'reset_mask': mask}} and continue.\n"
             f"--- traceback where it happened ---\n{remote_traceback.rstrip()}"
         )
 

@@ -137,6 +137,9 @@ def test_json_to_standard_output_is_alone_there(stockade, altered, tmp_path, mon
     ("arguments", "suggested"),
     [
         (("verfy",), "verify"),
+        (("--verson",), "--version"),
+        (("search", "--resume", "nothing", "--runs", "README.md"), "--runs README.md is a file"),
+        (("evaluate", "nothing.zip"), "there is no file nothing.zip"),
         (("verify", "--jsn", "x", "file.npz"), "--json"),
         (("train", "--red-agnt", "x"), "--red-agent"),
         (("train", "--preset", "champon"), "'champion'"),
@@ -181,6 +184,13 @@ def test_errors_name_the_keyword_in_python(settings, named):
     assert str(refused.value).startswith(named)
     again = pickle.loads(pickle.dumps(refused.value))  # errors come from worker processes too
     assert (str(again), again.as_command()) == (str(refused.value), refused.value.as_command())
+
+
+def test_too_little_memory_is_one_short_line(stockade):
+    code, _, err = stockade("evaluate", "sleep", "--episodes", "100000000000")
+    assert code == 2
+    assert err.startswith("stockade: not enough memory: Unable to allocate 2")
+    assert len(err) < 80
 
 
 def test_a_preset_gives_defaults_that_flags_change():
@@ -252,13 +262,14 @@ def test_the_overview_names_every_command_and_its_examples_parse(stockade, argum
     assert {line.split(" ")[0] for line in out.splitlines()} >= set(cli.COMMANDS)
 
 
-@pytest.mark.parametrize("name", sorted(cli.COMMANDS))
-def test_help_fits_and_shows_no_python(stockade, name, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "100")
-    code, out, _ = stockade(name, "--help")
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("name", [*sorted(cli.COMMANDS), "bench all", "bench compare"])
+def test_help_fits_and_shows_no_python(stockade, name, width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    code, out, _ = stockade(*name.split(), "--help")
     assert code == 0
-    usage, first, *rest = out.split("\n\n")
-    assert max(map(len, "\n".join([first, *rest]).splitlines())) <= 100
+    usage, first, *_ = out.split("\n\n")
+    assert max(map(len, out.splitlines())) <= width
     assert "{None" not in usage + out
     assert first[0].isupper(), "help begins with a sentence on what the command does"
 

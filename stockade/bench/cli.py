@@ -51,7 +51,7 @@ class AllBenches:
     minutes: float = 12.0  # A bench that takes longer than this is ended.
 
     def run(self) -> int:
-        """Run, and tell what failed at the end; exit code 1 if anything did."""
+        """Run, and say at the end what failed; exit code 1 if anything did."""
         names = self._names()
         folder = self.results or (QUICK_RESULTS if self.quick else RESULTS)
         folder.mkdir(parents=True, exist_ok=True)

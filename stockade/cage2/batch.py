@@ -141,7 +141,7 @@ class Batch:
 
     # ----------------------------------------------------------------------------------------------------- running
     def reset(self, obs: np.ndarray, seeds: Seeds, chosen: np.ndarray | None = None) -> None:
-        """Begin an episode in the chosen worlds (default all); a world without a seed goes on with its stream."""
+        """Begin an episode in the chosen worlds (default all); a world without a seed continues its stream."""
         chosen = self._all if chosen is None else chosen
         given = seeds.given & chosen
         if given.any():
@@ -230,7 +230,7 @@ class Batch:
     def restore(self, snapshot: Snapshot, index: int | None = None, seed: int | None = None) -> None:
         """Put worlds back: all of them, or one. A snapshot of one world can be put into all.
 
-        With a seed, world i goes on with a new stream of chance from seed + i, so that copies of one world differ.
+        With a seed, world i continues with a new stream of chance from seed + i, so that copies of one world differ.
         """
         if not isinstance(snapshot, Snapshot):
             raise TypeError(f"expected a Snapshot as snapshot() gives it, not {type(snapshot).__name__}")

@@ -111,7 +111,7 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin an episode. Without a seed the stream of chance goes on; there are no options."""
+        """Begin an episode. Without a seed the stream of chance continues; there are no options."""
         self._check_open()
         if options:
             raise ValueError(f"unknown options {sorted(options)}; this environment takes none")

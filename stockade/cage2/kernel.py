@@ -17,7 +17,7 @@ from stockade.cage2.observe import copy_observation, forget_activity, monitor
 from stockade.cage2.red import red_acts, red_chooses
 from stockade.cage2.scenario import RESTORE_COST, SERVICE_DOWN_COST
 
-#: One row, all worlds of a batch alike: see WorldConfig.settings.
+#: One row, the same for all worlds of a batch: see WorldConfig.settings.
 SETTINGS = np.dtype(
     [
         *(("red", np.int64), ("horizon", np.int64), ("green_active", np.bool_), ("leaderboard", np.bool_)),
@@ -63,7 +63,7 @@ def weighted_reward(world, settings):
 
 @compiled
 def reset(worlds, i, ledger, initial, settings):
-    """Begin an episode; the random streams go on."""
+    """Begin an episode; the random streams continue."""
     stream = worlds[i].stream
     worlds[i] = initial[0]
     world = worlds[i]

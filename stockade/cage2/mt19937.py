@@ -11,7 +11,7 @@ from stockade.cage2.state import MT_WORDS
 
 _MASK, _UPPER, _LOWER, _MATRIX = 0xFFFFFFFF, 0x80000000, 0x7FFFFFFF, 0x9908B0DF
 _SHIFT = 397
-#: The state for one fixed seed, from which CPython goes on with the user's. NumPy's old generator begins with the same.
+#: The state for one fixed seed, into which CPython mixes the user's. NumPy's old generator begins with the same.
 _START = np.random.RandomState(19650218).get_state(legacy=False)["state"]["key"].astype(np.int64)
 
 

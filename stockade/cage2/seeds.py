@@ -12,7 +12,7 @@ SeedLike = int | Sequence[int | None] | np.ndarray | None
 
 
 class Seeds(NamedTuple):
-    """A seed for each world: values (n,) uint64, and which of them were given (n,) bool. The others' streams go on."""
+    """A seed for each world: values (n,) uint64, and which were given (n,) bool. The others' streams continue."""
 
     values: np.ndarray
     given: np.ndarray
@@ -27,7 +27,7 @@ class Seeds(NamedTuple):
 
 
 def read_seeds(seed: SeedLike, n: int) -> Seeds:
-    """Seeds of n worlds: s, s+1, ... of an int; a list as it is; None for streams that go on."""
+    """Seeds of n worlds: s, s+1, ... of an int; a list as it is; None for streams that continue."""
     if seed is None:
         return Seeds(np.zeros(n, np.uint64), np.zeros(n, np.bool_))
     if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):

@@ -201,7 +201,9 @@ def _first_difference(field: str, want: np.ndarray, have: np.ndarray) -> tuple[s
 class Verify:
     """Compare the simulator with recorded episodes of CybORG: everything, after every step."""
 
-    paths: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="PATHS", help_behavior_hint="")]
+    paths: Annotated[
+        tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="PATH [PATH ...]", help_behavior_hint="")
+    ]
     """Trace files (.npz), or folders with such files."""
     json: JsonFile = None
     """Write the result to this file too; - is standard output."""

@@ -74,7 +74,7 @@ def load_reference() -> ModuleType:
 def detect_rules() -> str:
     """Which rule set the installed CybORG plays by: `current`, `leaderboard`, or `unknown` for a mixture of the two."""
     # Two repairs divide them: a service scan replaces the ports that red remembers, and a restored host keeps the
-    # versions of its processes, so that HarakaRCE goes on working there.
+    # versions of its processes, so that HarakaRCE still works there.
     session = importlib.import_module("CybORG.Simulator.Session").RedAbstractSession
     version = importlib.import_module("CybORG.Shared.Enums").ProcessVersion
     scan_replaces = hasattr(session, "clearports")
@@ -89,7 +89,7 @@ class CybORGEnv(gym.Env[Bits, np.int64]):
     Observation: (52,) uint8. Action: 0..144. Both, and the info of a step, are as the built-in world's.
     Reward: the reference's, rounded by it to one decimal. Termination: never. Truncation: after `horizon` steps.
     State: `true_state()`, a record with the fields of `stockade.cage2.truth.TrueState`, but for `NOT_READABLE`.
-    `reset(seed=s)` gives the episode of `random.seed(s); env.reset()`, and `reset()` goes on with the same stream.
+    `reset(seed=s)` gives the episode of `random.seed(s); env.reset()`, and `reset()` continues the same stream.
 
     Args:
         red: `bline`, `meander`, `sleep`, the name of any class in `CybORG.Agents`, or an agent class of your own.
@@ -204,7 +204,7 @@ class CybORGEnv(gym.Env[Bits, np.int64]):
 
     @contextmanager
     def _own_stream(self) -> Iterator[None]:
-        """Lets the global `random` go on with this environment's stream, and gives it back untouched."""
+        """Lets the global `random` continue this environment's stream, and gives it back untouched."""
         with _GLOBAL_RANDOM:
             outside = random.getstate()
             random.setstate(self.random_state)

@@ -13,7 +13,7 @@ import numpy as np
 from stockade.errors import InputError
 from stockade.make import ENV_ID, make, make_vec
 
-ENV_NAME = ENV_ID  #: what `register` registers the world as, unless told otherwise
+ENV_NAME = ENV_ID  #: what `register` registers the world as, by default
 
 
 def make_env(config: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any]:
@@ -28,7 +28,7 @@ def make_env(config: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | gymnasium.v
 
 
 def register(name: str = ENV_NAME) -> str:
-    """Tell RLlib of the world, in this process and in all that Ray starts for it; returns the name.
+    """Register the world with RLlib, in this process and in all that Ray starts for it; returns the name.
 
     Example:
         >>> from ray.rllib.algorithms.ppo import PPOConfig  # doctest: +SKIP

@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike
 
 from stockade.baselines import BASELINES, Baseline, Defender
 from stockade.cage2.actions import N_ACTIONS
-from stockade.cage2.config import OBSERVATIONS
+from stockade.cage2.config import OBSERVATIONS, WorldConfig
 from stockade.cage2.history import MEMORY_SIZE
 from stockade.cage2.state import OBS_SIZE
 from stockade.errors import InputError, did_you_mean, missing_package
@@ -113,6 +113,7 @@ def load(
     """`stockade.load`, but for searches; InputError if nothing, or more than one thing, has this name."""
     name, runs = str(name), Path(runs)
     check_runs(runs)
+    WorldConfig(rules=rules)  # checks it
     builtin = name.removeprefix(BUILTIN)
     if builtin in builtin_names():
         if builtin == name and (runs / name / "config.json").exists():
@@ -326,6 +327,8 @@ def _load_sb3(path: Path) -> Any:
     try:
         with zipfile.ZipFile(path) as file:
             settings = json.loads(file.read("data"))
+    except FileNotFoundError as error:
+        raise InputError(f"there is no file {path}") from error
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise InputError(f"{path} is no saved model of Stable-Baselines3: {error}") from error
     name = "PPO" if "clip_range" in settings else "DQN" if "exploration_fraction" in settings else "A2C"

@@ -28,6 +28,14 @@ def require(config: object, names: Sequence[str], fine: Callable[[Any], object],
             raise SettingError(name, value, problem)
 
 
+def refuse_changes(asked: Any, own: Any, free: Sequence[str] = ()) -> None:
+    """Refuse settings beside --resume that are neither a default nor what the run has: it keeps its own."""
+    for f in sorted(fields(asked), key=lambda f: f.name != "preset"):  # of which the others may come
+        value, mine = getattr(asked, f.name), getattr(own, f.name)
+        if f.name not in free and value not in (f.default, mine):
+            raise SettingError(f.name, value, f"cannot be changed by --resume: it was begun with {mine}")
+
+
 @dataclass(frozen=True)
 class PPOConfig:
     """Proximal policy optimisation. The defaults suit CAGE 2; see docs/training.md."""

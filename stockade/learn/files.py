@@ -63,22 +63,27 @@ def check_runs(runs: Path) -> None:
         raise SettingError("runs", str(runs), "is a file; name the folder that holds the runs")
 
 
-def find_run(name: str, runs: Path) -> Path:
-    """Folder of a training run, by its name or path."""
+def find_folder(name: str, runs: Path, kind: str = "run") -> Path:
+    """Folder of a run or search, by its name or path."""
     check_runs(runs)
     for folder in (runs / name, Path(name)):
-        path = folder / "config.json"
-        if path.exists():
-            try:
-                is_search = json.loads(path.read_text()).get("command") == "search"
-            except (OSError, ValueError, AttributeError) as error:
-                raise InputError(f"{path} cannot be used: {error}") from error
-            if is_search:
-                raise InputError(f"{folder} is a search, not a training run; to continue it: stockade search --resume "
-                                 f"{folder}; to play its best policy: stockade evaluate {folder}")  # fmt: skip
+        if (folder / "config.json").exists():
             return folder
     near = did_you_mean(name, [path.parent.name for path in runs.glob("*/config.json")])
-    raise InputError(f"there is no run {name!r} in {runs}, nor such a folder with a config.json.{near}")
+    raise InputError(f"there is no {kind} {name!r} in {runs}, nor such a folder with a config.json.{near}")
+
+
+def find_run(name: str, runs: Path) -> Path:
+    """Folder of a training run, by its name or path."""
+    folder = find_folder(name, runs)
+    try:
+        is_search = json.loads((folder / "config.json").read_text()).get("command") == "search"
+    except (OSError, ValueError, AttributeError) as error:
+        raise InputError(f"{folder / 'config.json'} cannot be used: {error}") from error
+    if is_search:
+        raise InputError(f"{folder} is a search, not a training run; to continue it: stockade search --resume "
+                         f"{folder}; to play its best policy: stockade evaluate {folder}")  # fmt: skip
+    return folder
 
 
 @contextlib.contextmanager

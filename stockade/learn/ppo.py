@@ -280,7 +280,7 @@ class PPO:
         return arrays, {**counts, "streams": streams, "architecture": architecture, "layout": LAYOUT}
 
     def restore(self, arrays: dict[str, np.ndarray], rest: dict[str, Any]) -> None:
-        """Go on where `state` was taken. Environments that cannot be put back begin new episodes."""
+        """Continue where `state` was taken. Environments that cannot be put back begin new episodes."""
         if Architecture.from_json(rest["architecture"]) != self.policy.architecture:
             raise ValueError("the checkpoint is of another network; use the settings that it was trained with")
         if rest.get("layout", LAYOUT) != LAYOUT:  # version 0.1.0 says nothing; its layout is ours

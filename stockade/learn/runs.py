@@ -117,7 +117,9 @@ class ExportConfig:
 class RunsConfig:
     """List runs and searches, best first. With two or more names, compare them."""
 
-    names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="NAMES", help_behavior_hint="")] = ()
+    names: Annotated[
+        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[NAME ...]", help_behavior_hint="")
+    ] = ()
     """Only runs whose name is, or else contains, one of these."""
     runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs")  # Folder of all runs.
     json: JsonFile = None  # Write the list to this file too; - is standard output.
@@ -181,6 +183,8 @@ def compare(folders: Sequence[Path]) -> str:
     """Settings that differ, and for training runs their curves and the difference of their last returns."""
     settings = [read_settings(folder) for folder in folders]
     names = [name for name in dict.fromkeys(key for s in settings for key in s) if name not in ("stockade", "command")]
+    if len({s.get("command") for s in settings}) > 1:  # a run and a search: what both have
+        names = [name for name in names if all(name in s for s in settings)]
     unequal = [name for name in names if any(s.get(name) != settings[0].get(name) for s in settings)]
     heads = [folder.name for folder in folders]
     rows = [[name, *("-" if s.get(name) is None else str(s[name]) for s in settings)] for name in unequal]

@@ -29,7 +29,7 @@ from stockade.errors import InputError, SettingError
 from stockade.files import json_ready, write_durably
 from stockade.learn.agents import Agent, load, one_torch_thread
 from stockade.learn.checkpoint import Checkpoint, CheckpointFolder
-from stockade.learn.config import TrainConfig
+from stockade.learn.config import TrainConfig, refuse_changes
 from stockade.learn.evaluate import play
 from stockade.learn.files import COLUMNS, WINDOW, MetricsFile, find_run, new_run_folder, read_metrics, run_session
 from stockade.learn.mixture import Cell, cells_of, make_mixture
@@ -157,7 +157,9 @@ def train(config: TrainConfig, *, progress: bool = True) -> TrainResult:
         run = _new_run(config)
     else:
         run = find_run(config.resume, config.runs)
-        config = read_config(run)
+        asked, config = config, read_config(run)
+        refuse_changes(asked, config, ("resume", "runs", "name", "ppo"))
+        refuse_changes(asked.ppo, config.ppo)
     with run_session(run), one_torch_thread(), contextlib.closing(make_learner(config)) as learner:
         session = _Session(config, run, learner, progress)
         stopped = session.play()

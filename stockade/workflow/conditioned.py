@@ -1,4 +1,4 @@
-"""One policy for many orders: it is told its order, and every environment keeps to one.
+"""One policy for many orders: its input includes its order, and every environment keeps to one.
 
 shares of the orders -> environments (lanes: attackers x shards) -> PPO -> greedy episodes on seeds common to all orders
 
@@ -114,13 +114,13 @@ class ConditionedTraining:
         self.learner.close()
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Everything that goes on, for a checkpoint."""
+        """Everything that continues, for a checkpoint."""
         arrays, rest = self.learner.state()
         mine = {"progress": self.progress, "orders": [list(order) for order in self.orders]}
         return {**arrays, "shares": self.shares.copy()}, {**rest, **mine}
 
     def restore(self, arrays: dict[str, np.ndarray], rest: dict[str, Any]) -> None:
-        """Go on where `state` was taken, bit for bit."""
+        """Continue where `state` was taken, bit for bit."""
         self.add_orders([as_ranking(order) for order in rest["orders"][len(self.orders) :]])
         self.learner.restore(arrays, rest)
         self.shares, self.progress = arrays["shares"].copy(), float(rest["progress"])

@@ -61,7 +61,7 @@ class SearchConfig:
     constraint: Literal["strict", "reward"] = "strict"
     # Who says what is compromised: the true state, or blue's own observation, which needs nothing hidden.
     judge: Literal["truth", "observed"] = "truth"
-    # One policy for all orders that is told its order (the default of strict), or one training per order, chosen by
+    # One policy for all orders that sees its order (the default of strict), or one training per order, chosen by
     # GP-UCB (the only way of reward).
     train: Annotated[Literal["together", "separate"] | None, OPTIONAL] = None
     # With several attackers: the best order has the highest mean over them, or the highest worst.

@@ -1,4 +1,4 @@
-"""`stockade evaluate`: the challenge's protocol, and for a search's policy how far it keeps to its order meanwhile."""
+"""`stockade evaluate`: the challenge's protocol, and for a search's policy how far it keeps to its order."""
 
 import contextlib
 from dataclasses import dataclass
@@ -50,8 +50,8 @@ def order_kept(player: Player, config: EvaluateConfig) -> Section | None:
     if not isinstance(agent, OrderAgent):
         return None
     order = agent.units.describe(agent.order)
-    told = f"kept to the order {order}; forbidden fixes are not carried out (judge: {agent.judge})"
-    return Section(Table([told], []), {"order": order, "judge": agent.judge})
+    kept = f"kept to the order {order}; forbidden fixes are not carried out (judge: {agent.judge})"
+    return Section(Table([kept], []), {"order": order, "judge": agent.judge})
 
 
 def compliance(player: Player, config: EvaluateConfig) -> Section | None:

@@ -136,7 +136,7 @@ class GaussianProcess:
         return Posterior(mean[first], np.sqrt(np.maximum(variance, 0.0))[first])
 
     def expecting(self, pending: np.ndarray) -> Posterior:
-        """The posterior with what is under way (GP-BUCB): as if each pending arm had been seen at its own mean.
+        """The posterior with what is in flight (GP-BUCB): as if each pending arm had been seen at its own mean.
 
         Means stay as they are; standard deviations shrink around the pending arms, so that the next choice goes
         elsewhere.

@@ -81,7 +81,7 @@ def name_of(order: Sequence[int]) -> str | None:
 
 
 def one_hot(order: Sequence[int]) -> np.ndarray:
-    """(25,) uint8, what an agent is told: five bits a place, first place first; bit t says that type t stands there."""
+    """(25,) uint8, an agent's context: five bits per place, first place first; bit t: type t stands there."""
     return np.eye(N_TYPES, dtype=np.uint8)[list(ORDERS[index_of(order)])].ravel()
 
 

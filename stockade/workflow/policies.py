@@ -1,4 +1,4 @@
-"""The policies of a search at play: told their order and, if it is a rule, kept to it.
+"""The policies of a search at play: they see their order and, if it is a rule, are kept to it.
 
 search folder (summary.json) or file of a policy -> OrderAgent -> `allowed`: what of its actions is carried out
 """
@@ -18,7 +18,7 @@ from stockade.workflow.strict import Judge, allowed_actions, compromised
 
 
 class OrderAgent(Agent):
-    """A policy that is told an order and whose forbidden fixes are not carried out; the judge says what is held."""
+    """A policy that sees an order and whose forbidden fixes are not carried out; the judge says what is held."""
 
     def __init__(
         self, policy: Policy, card: dict[str, Any], name: str, greedy: bool, units: Units, order: Ranking, judge: Judge

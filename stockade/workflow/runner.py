@@ -210,7 +210,7 @@ class Runner:
         try:
             yield
         except OSError as error:
-            self.say(f"warning: {what} could not be written, the search goes on: {error}")
+            self.say(f"warning: {what} could not be written, the search continues: {error}")
 
     def _try_to_save(self) -> None:
         with self._tolerant("the state of the search"):

@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,16 @@ import numpy as np
 
 from stockade.errors import InputError, SettingError
 from stockade.files import json_output
+from stockade.learn.agents import Agent
 from stockade.learn.checkpoint import Checkpoint, CheckpointFolder, save
+from stockade.learn.config import refuse_changes
 from stockade.learn.files import run_session
 from stockade.learn.train import StopSignals
 from stockade.text import duration
 from stockade.workflow.board import Board
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import FREE, ORDERS, TYPES, Ranking, hosts_red_can_hold, representative
+from stockade.workflow.policies import load_search
 from stockade.workflow.store import SearchFolder
 from stockade.workflow.summary import Answer, Outcome, answer
 from stockade.workflow.together import JUDGE_SEED, HostTraining, TogetherTraining, finer, propose
@@ -61,6 +65,11 @@ class SearchResult:
     def best(self) -> list[str]:
         """The orders in the winning set."""
         return list(self.to_dict().get("best", ()))
+
+    @cached_property
+    def agent(self) -> Agent:
+        """The policy for the best order, as `stockade.load(folder)` gives it."""
+        return load_search(self.folder)
 
     def to_dict(self) -> dict[str, Any]:
         """Content of summary.json."""
@@ -117,6 +126,8 @@ def _open(config: SearchConfig) -> tuple[SearchConfig, SearchFolder]:
     session = {name: getattr(config, name) for name in _OF_A_SESSION}
     if not own.separate:
         session["max_episodes"] = config.max_episodes  # of certifying trainings
+    refuse_changes(config, own, (*session, "name", "total_episodes", "first_version"))
+    refuse_changes(config.first_version, own.first_version)
     if asked is not None and asked > own.budget:
         own = replace(own, total_episodes=asked)
         folder.write_config(own)

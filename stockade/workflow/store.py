@@ -29,7 +29,7 @@ import stockade
 from stockade.errors import InputError
 from stockade.files import as_json, write_durably
 from stockade.learn.checkpoint import Checkpoint, CheckpointError, load, remove, save
-from stockade.learn.files import new_run_folder
+from stockade.learn.files import find_folder, new_run_folder
 from stockade.workflow.aligned import Statistics
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import ORDERS, TYPES, UNITS, Order, Units, index_of, name_of, one_hot
@@ -164,10 +164,7 @@ class SearchFolder:
     @classmethod
     def find(cls, name: str, runs: Path) -> Self:
         """Of a search's name or path."""
-        for folder in (runs / name, Path(name)):
-            if (folder / "config.json").exists():
-                return cls(folder)
-        raise InputError(f"there is no search {name!r} in {runs}, nor such a folder with a config.json")
+        return cls(find_folder(name, runs, "search"))
 
     def _write(self, name: str, content: dict[str, Any]) -> None:
         write_durably(self.path / name, (as_json(content) + "\n").encode())

@@ -5,7 +5,7 @@ actions -> forbidden fixes become Sleep (a lost step) -> world -> observation an
 A fix (Remove or Restore) of a host is forbidden while red holds a host that stands earlier in the order. Who says what
 red holds: the `truth`, or `observed`, what blue's own observation calls compromised (user or privileged). While nothing
 is held, every fix is allowed. After a forbidden fix the agent sees what it would see had it chosen Sleep, its own
-history included; nothing tells it of the refusal.
+history included; nothing shows it the refusal.
 """
 
 from abc import abstractmethod
@@ -80,17 +80,17 @@ def allowed_actions(held: np.ndarray, actions: np.ndarray, places: np.ndarray) -
 
 
 class OrderedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[Rows]):
-    """A vector environment with more in its observations: what the agent is told of an order, `told` inputs.
+    """A vector environment with more in its observations: what the agent sees of an order, `context` inputs.
 
     Episodes that ended are `rows` of the label of their environment, (n,), and of what a subclass sums up (`_sums`).
     """
 
-    def __init__(self, envs: Any, told: int, rows: Callable[..., Rows], labels: np.ndarray) -> None:
+    def __init__(self, envs: Any, context: int, rows: Callable[..., Rows], labels: np.ndarray) -> None:
         self.envs, self._rows, self._labels = envs, rows, labels
         self.num_envs, self.metadata = envs.num_envs, envs.metadata
         self.single_action_space, self.action_space = envs.single_action_space, envs.action_space
         (self._size,) = envs.single_observation_space.shape
-        shape = (self._size + told,)
+        shape = (self._size + context,)
         self.single_observation_space = gymnasium.spaces.Box(0, 1, shape, np.uint8)
         self.observation_space = gymnasium.spaces.Box(0, 1, (self.num_envs, *shape), np.uint8)
         self._seen = np.zeros((self.num_envs, *shape), np.uint8)

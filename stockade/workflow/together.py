@@ -8,7 +8,7 @@ decides what happens next is in the checkpoint: a search that was killed continu
 
 `--units hosts`: orders of single hosts, far too many to try, so a Gaussian process proposes which to play.
 training:  each round a new set of host orders (random ones, and neighbours of the best so far) shares the environments
-           with the orders of types; the policy learns to keep any order, told by its pairwise precedences
+           with the orders of types; the policy learns to keep any order, given as its pairwise precedences
 proposing: with the policy at rest, GP-UCB (Mallows kernel) picks orders, greedy episodes measure them, and so on
 judging:   the best host orders beside all orders of types, on fresh common seeds
 """
@@ -111,7 +111,7 @@ class TogetherTraining(ConditionedTraining):
         return self._before + time.monotonic() - self._begin
 
     def save(self) -> None:
-        """Write a checkpoint; if that fails, warn and go on: the next one tries again."""
+        """Write a checkpoint; if that fails, warn and continue: the next one tries again."""
         if self._checkpoints is None or self._saved == self.learner.iteration:
             return
         arrays, rest = self.state()

@@ -63,6 +63,8 @@ def test_results_as_dictionaries_and_html(result) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"max_steps": 30}, "no setting 'max_steps'. Did you mean 'horizon'"),
+        ({"red_agent": "bline"}, "no setting 'red_agent'. Did you mean 'red'"),
         ({"total_epsiodes": 3}, "no setting 'total_epsiodes'. Did you mean 'total_episodes'"),
         ({"horizon": 0}, "horizon=0"),
         ({"horizon": 2.5}, "horizon=2.5 is not possible: it must be of type int"),
@@ -152,6 +154,11 @@ def test_a_disk_that_stays_full_is_said_and_the_best_is_only_what_was_saved(
     resumed = stockade.train(resume="x", runs=tmp_path, progress=False)
     assert resumed.saved
     assert (tmp_path / "x" / "checkpoints").is_dir()
+
+
+def test_an_unknown_rule_set_is_named() -> None:
+    with pytest.raises(InputError, match=r"rules='old' is unknown; take one of 'current', 'leaderboard'"):
+        stockade.load("champion", rules="old")
 
 
 def test_importing_stays_light() -> None:

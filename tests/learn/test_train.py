@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from stockade import RewardWeights
+from stockade.errors import InputError
 from stockade.learn.checkpoint import CheckpointFolder
 from stockade.learn.config import PPOConfig, TrainConfig
 from stockade.learn.files import COLUMNS, MetricsFile, read_metrics
@@ -93,6 +94,10 @@ def test_kill_9_then_resume_gives_the_very_same_run(whole: Path, tmp_path: Path)
     assert before[-1] < iterations(whole)[-1]
     with (run / "metrics.csv").open("a") as file:
         file.write(f"{before[-1] + 1},half a li")  # as a crash may leave it
+    changes = {"seed=9": {"seed": 9}, "preset=": {"preset": "champion"}, "gamma=0.5": {"ppo": PPOConfig(gamma=0.5)}}
+    for named, change in changes.items():
+        with pytest.raises(InputError, match=f"{named}.* cannot be changed by --resume: it was begun with"):
+            train(TrainConfig(resume="x", runs=tmp_path, **change))
     assert train(TrainConfig(resume="x", runs=tmp_path)).saved
     assert weights(run) == weights(whole)
     assert columns_but_time(run) == columns_but_time(whole)

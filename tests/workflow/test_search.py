@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import stockade
+from stockade.errors import InputError
 from stockade.text import WIDTH
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.search import SearchResult, search
@@ -130,6 +131,9 @@ def test_several_attackers_and_the_delivered_policy(tmp_path: Path, capsys: pyte
 
 
 def test_a_finished_search_is_extended(whole: SearchResult, finished: Path) -> None:
+    with pytest.raises(InputError, match="seed=3 cannot be changed by --resume: it was begun with 0"):
+        search(SearchConfig(resume="x", runs=finished, seed=3))
+    assert repr(whole.agent) == repr(stockade.load("x", finished))
     longer = search(SearchConfig(resume="x", runs=finished, total_episodes=2400, plots=False))
     before, after = whole.to_dict(), longer.to_dict()
     assert after["settings"]["total_episodes"] == 2400

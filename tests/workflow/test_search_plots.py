@@ -22,6 +22,7 @@ from PIL import Image
 
 from stockade.errors import InputError
 from stockade.files import as_json
+from stockade.learn.config import TrainConfig
 from stockade.learn.runs import RunsConfig
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import ALL_MATTER, ORDERS, TYPES, representative, restricted
@@ -355,3 +356,9 @@ def test_searches_are_listed_beside_runs(tmp_path: Path, capsys: pytest.CaptureF
     assert content["done"]["status"] == "finished"
     assert content["new"]["status"] == "interrupted"
     assert content["new"]["value"] is None
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text(json.dumps(TrainConfig(red="meander").to_json()))
+    assert RunsConfig(("run", "done"), runs=tmp_path).run() == 0
+    differ = capsys.readouterr().out.partition("Settings that differ")[2].split()
+    assert "meander" in differ
+    assert not {"gamma", "gp_beta"} & set(differ), "settings that only runs or only searches have"

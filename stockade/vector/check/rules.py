@@ -322,9 +322,9 @@ def send_and_recv(trial: Trial) -> None:
     with trial.expect((NoAsyncCallError,), "recv when nothing was sent"):
         envs.recv()
     envs.async_reset(seed=trial.seed)
-    with trial.expect((AlreadyPendingCallError,), "a step while environments are under way"):
+    with trial.expect((AlreadyPendingCallError,), "a step while environments are in flight"):
         envs.step(run[0])
-    with trial.expect((AlreadyPendingCallError,), "send to environments that are under way"):
+    with trial.expect((AlreadyPendingCallError,), "send to environments that are in flight"):
         envs.send(run[0], list(range(n)))
     rows: list[list[Any]] = [[] for _ in range(n)]
     budget = 100 * n * (trial.steps + 1)

@@ -292,7 +292,7 @@ class ProcessVectorEnv(WorkerVectorEnv):
         return found
 
     def _died(self) -> list[ProcessWorker]:
-        """Workers that have ended on their own since the last look."""
+        """Workers that have ended on their own since the last check."""
         ready = {key.fd for key, _ in self._deaths.select(0)}
         found = [worker for worker in self._workers if worker.alive and worker.process.sentinel in ready]
         for worker in found:
