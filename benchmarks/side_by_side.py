@@ -4,10 +4,10 @@
 
 For each case: one child process per checkout -> warmed up -> a few rounds in alternating order (this, other, other,
 this, ...) -> new child processes, and so on -> one ratio of speeds per round -> the median of the ratios with its 95%
-interval. Above 1 this checkout is faster. A busy minute slows both sides of a ratio. Where compiled code comes to lie
-in memory changes its speed by up to 8%, by luck and for as long as a process lives: hence several processes. `--other`
-of this same checkout shows the noise that is left. Programs use the public interface only, so that they run on older
-and newer checkouts alike.
+interval. Above 1 this checkout is faster. A busy minute slows both sides of a ratio. A process that has compiled the
+kernels itself runs them up to 10% slower than one that loaded them from Numba's cache: hence several processes.
+`--other` of this same checkout shows the noise that is left. Programs use the public interface only, so that they run
+on older and newer checkouts alike.
 """
 
 from __future__ import annotations
