@@ -2,10 +2,12 @@
 
     python benchmarks/side_by_side.py --other PATH [--rounds 20] [--only kernel pipes]
 
-For each case: one child process per checkout, started once -> warmed up -> rounds in alternating order (this, other,
-other, this, ...) -> one ratio of speeds per round -> the median of the ratios with its 95% interval. Above 1 this
-checkout is faster. A busy minute slows both sides of a ratio; `--other` of this same checkout shows the noise that is
-left. Programs use the public interface only, so that they run on older and newer checkouts alike.
+For each case: one child process per checkout -> warmed up -> a few rounds in alternating order (this, other, other,
+this, ...) -> new child processes, and so on -> one ratio of speeds per round -> the median of the ratios with its 95%
+interval. Above 1 this checkout is faster. A busy minute slows both sides of a ratio. A process that has compiled the
+kernels itself runs them up to 10% slower than one that loaded them from Numba's cache: hence several processes.
+`--other` of this same checkout shows the noise that is left. Programs use the public interface only, so that they run
+on older and newer checkouts alike.
 """
 
 from __future__ import annotations
@@ -62,6 +64,7 @@ for line in sys.stdin:
     print(count / taken, file=answers, flush=True)
 """
 KERNELS = {"kernel, B_line": "", "kernel, Meander": "red='meander'", "kernel, B_line, cyborg": "chance='cyborg'"}
+ROUNDS_OF_A_PROCESS = 5
 CASES = {
     **{k: STEPS.format(n=1024, backend="native", options=f"threads=1, {o}") for k, o in KERNELS.items()},
     "train": TRAIN.format(),
@@ -99,12 +102,16 @@ class Side:
 
 
 def measure(program: str, checkouts: Sequence[Path], rounds: int, seconds: float) -> list[tuple[float, float]]:
-    """Speeds of (this, other), round by round; the first two rounds warm up and do not count."""
-    with ExitStack() as stack:
-        sides = [stack.enter_context(closing(Side(checkout, program))) for checkout in checkouts]
-        orders = itertools.islice(itertools.cycle([(0, 1), (1, 0)]), rounds + 2)
-        found = [{k: sides[k].round(seconds) for k in order} for order in orders]
-    return [(speeds[0], speeds[1]) for speeds in found[2:]]
+    """Speeds of (this, other), round by round; the first two rounds of processes warm up and do not count."""
+    speeds: list[tuple[float, float]] = []
+    while len(speeds) < rounds:
+        with ExitStack() as stack:
+            sides = [stack.enter_context(closing(Side(checkout, program))) for checkout in checkouts]
+            count = 2 + min(ROUNDS_OF_A_PROCESS, rounds - len(speeds))
+            orders = itertools.islice(itertools.cycle([(0, 1), (1, 0)]), count)
+            found = [{k: sides[k].round(seconds) for k in order} for order in orders]
+        speeds += [(each[0], each[1]) for each in found[2:]]
+    return speeds
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float, float]:

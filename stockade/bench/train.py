@@ -7,8 +7,6 @@ with constant rates and several seeds of each.
 import collections
 import contextlib
 import itertools
-import math
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,6 +20,7 @@ from stockade.bench.result import Figure, Result, find
 from stockade.bench.runner import BenchCommand, Case, Numbers, Sample, in_turns, option
 from stockade.cage2.config import WorldConfig
 from stockade.learn.config import PPOConfig, TrainConfig
+from stockade.learn.evaluate import mean_interval
 
 THEIRS = "Stable-Baselines3"
 LAST = 1000  # Episodes at the end of training whose mean return is compared
@@ -106,10 +105,9 @@ class LearnBench(BenchCommand, name="learn"):
     def measure(self, result: Result) -> None:
         cases = [self._case("ours", self._ours), self._case(THEIRS, self._theirs)]
         (group,) = in_turns([cases], self.rounds, result)
-        for one in group if self.rounds > 1 else ():  # 95% over seeds, by the normal approximation
-            half = 1.96 * statistics.stdev(one.rounds) / math.sqrt(self.rounds)
+        for one in group if self.rounds > 1 else ():
             tags = {"case": one.tags["case"], "part": "half of the 95% interval"}
-            result.figures.append(Figure(tags, "return", (half,)))
+            result.figures.append(Figure(tags, "return", mean_interval(np.array(one.rounds))[1:]))
 
     def _case(self, case: str, train: Callable[[PPOConfig, int], float]) -> Case:
         ppo, seeds = PPOConfig(time_limit="bootstrap"), itertools.count()

@@ -37,26 +37,26 @@ def step(world, ledger, action, settings):
         green_acts(world, ledger)
     red_chooses(world, ledger)
     red_acts(world, ledger, settings.leaderboard)
-    world.reward = reward(world)
+    world.reward = reward(world, action)
     monitor(world)
     world.time += 1
     world.over = world.time >= settings.horizon
 
 
 @compiled
-def reward(world):
+def reward(world, action):
     """In tenths: what red's root sessions, the stopped service and a Restore cost."""
     cost = world.root_cost + SERVICE_DOWN_COST * world.service_down
-    if ACTION_KIND[world.blue_action] == RESTORE:
+    if ACTION_KIND[action] == RESTORE:
         cost += RESTORE_COST
     return -cost
 
 
 @compiled
-def weighted_reward(world, settings):
+def weighted_reward(world, action, settings):
     """The same in whole points, with a weight for each part."""
     cost = settings.hosts * world.root_cost + settings.service * (SERVICE_DOWN_COST * world.service_down)
-    if ACTION_KIND[world.blue_action] == RESTORE:
+    if ACTION_KIND[action] == RESTORE:
         cost += settings.restore * RESTORE_COST
     return (0.0 - cost) / 10.0  # no minus zero
 
@@ -94,7 +94,7 @@ def step_batch(worlds, ledgers, initial, settings, actions, obs, rewards, over, 
             over[i] = False
         else:
             step(worlds[i], ledger_of(ledgers, i), actions[i], settings[0])
-            rewards[i] = weighted_reward(worlds[i], settings[0]) if weighted else worlds[i].reward / 10.0
+            rewards[i] = weighted_reward(worlds[i], actions[i], settings[0]) if weighted else worlds[i].reward / 10.0
             over[i] = worlds[i].over
         copy_observation(worlds[i], obs[i])
 
@@ -126,9 +126,9 @@ def peek_batch(ledgers, scratch, peeks, drawn):
 
 
 @entry_point
-def first_invalid(actions):
-    """Index of the first action out of range, or -1."""
-    for i in range(len(actions)):
-        if actions[i] < 0 or actions[i] >= N_ACTIONS:
-            return i
-    return -1
+def are_valid(actions):
+    """Are all of these actions? Without an early end, so that the compiler can vectorise it."""
+    largest = np.uint64(0)
+    for action in actions:
+        largest = max(largest, np.uint64(action))  # a negative one becomes a large one
+    return largest < N_ACTIONS

@@ -49,7 +49,7 @@ def prepare(ledger: np.dtype | None, memory: bool = False) -> None:
         kernel.seed_batch(worlds, ledgers, np.zeros(1, np.uint64), everyone, 0, 1)
         kernel.reset_batch(worlds, ledgers, *constants, everyone, obs, 0, 1)
         kernel.step_batch(worlds, ledgers, *constants, actions, obs, np.zeros(1), everyone, False, 0, 1)
-        kernel.first_invalid(actions)
+        kernel.are_valid(actions)
         if ledger is not None:
             kernel.peek_batch(ledgers, np.zeros(1, ledger), np.zeros(1, np.uint32), np.zeros(1, np.int64))
     if memory:

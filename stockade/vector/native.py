@@ -129,6 +129,6 @@ class _CompiledGate(ActionGate):
     def put(self, target: Tree, actions: Any, count: int, rows: Any = slice(None), env_ids: Any = None) -> None:
         if type(actions) is np.ndarray and actions.dtype == np.int64 and actions.shape == (count,):
             target[...] = actions
-            if kernel.first_invalid(target) < 0:
+            if kernel.are_valid(target):
                 return
         super().put(target, actions, count, rows, env_ids)

@@ -67,7 +67,7 @@ def test_every_cached_entry_point_carries_the_digest_of_its_sources():
     """Numba itself looks at the file of an entry point only."""
     kept = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if "cache=True" in path.read_text()}
     assert kept == {"cage2/jit.py"}, "there is one way to keep compiled code"
-    simulator = kernel.step_batch, kernel.reset_batch, kernel.seed_batch, kernel.peek_batch, kernel.first_invalid
+    simulator = kernel.step_batch, kernel.reset_batch, kernel.seed_batch, kernel.peek_batch, kernel.are_valid
     memory = history.remember_batch, history.recall_batch
     assert closure("cage2/history.py") <= {*jit.KERNEL_SOURCES, "cage2/history.py"}
     for entry_points, sources in ((simulator, jit.KERNEL_SOURCES), (memory, (*jit.KERNEL_SOURCES, "cage2/history.py"))):
