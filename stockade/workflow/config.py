@@ -176,7 +176,7 @@ class SearchConfig:
             )  # fmt: skip
         return PPOConfig(
             update_steps=steps, minibatch_size=1280, learning_rate=2e-3, final_learning_rate=1e-4,
-            entropy_weight=0.01, final_entropy_weight=0.0, gamma=0.99, final_gamma=1.0, gae_lambda=0.9,
+            entropy_weight=0.01, final_entropy_weight=0.0, gamma=0.99, final_gamma=1.0,
         )  # fmt: skip
 
     def without_effect(self) -> list[str]:

@@ -98,8 +98,8 @@ def test_certified_by_trainings_alone(whole: SearchResult, finished: Path, capsy
     again = search(SearchConfig(resume="x", runs=finished, certify=2, plots=False, max_episodes=100))
     assert json.loads(json.dumps(again.to_dict()["certified"])) == certified
     # A later session that does not certify keeps what is known.
-    search(SearchConfig(resume="x", runs=tmp_path, plots=False))
-    assert content(tmp_path / "x")["certified"] == certified
+    search(SearchConfig(resume="x", runs=finished, plots=False))
+    assert content(finished / "x")["certified"] == certified
 
 
 def test_orders_of_hosts_are_compared_with_those_of_types(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
