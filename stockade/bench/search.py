@@ -41,7 +41,7 @@ from stockade.files import as_json, write_durably
 from stockade.text import duration, fixed
 from stockade.vector.native import NativeVectorEnv
 from stockade.vector.ray.cluster import Connection, RayConfig, load_ray
-from stockade.workflow.config import RewardProtocol, SearchConfig
+from stockade.workflow.config import RewardFlags, RewardProtocol, SearchConfig
 from stockade.workflow.orders import ORDERS, TYPES, Order, Ranking, representative, types_red_can_hold
 
 #: The default, and ways to choose the next order under the first version's protocol, `--constraint reward`.
@@ -92,7 +92,7 @@ class SearchParallelBench(BenchCommand, name="search"):
             engine="ray", parallel=parallel, n_workflows=workflows, n_envs=self.n_envs, horizon=self.max_steps,
             total_episodes=workflows * episodes, max_episodes=episodes, search="round-robin",
             constraint="reward",  # a fixed number of episodes each: all searches do the same work, whatever they find
-            first_version=RewardProtocol(min_episodes=0, fixed_episodes=True), classes=False, name=name, runs=runs,
+            first_version=RewardFlags(min_episodes=0, fixed_episodes=True), classes=False, name=name, runs=runs,
             plots=False))  # fmt: skip
 
 
@@ -234,7 +234,7 @@ class SearchQualityBench(BenchCommand, name="search-quality"):
         else:
             least = min(self.max_episodes, RewardProtocol().min_episodes)
             config = replace(config, constraint="reward", search=method, max_episodes=self.max_episodes,
-                             first_version=RewardProtocol(min_episodes=least))  # fmt: skip
+                             first_version=RewardFlags(min_episodes=least))  # fmt: skip
             decides = replace(config, total_episodes=None)
         digest = zlib.crc32(as_json(decides.to_json()).encode())
         return replace(config, name=f"{red}-{self.max_steps}-{method}-seed{seed}-{digest:08x}")

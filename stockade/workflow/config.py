@@ -17,24 +17,51 @@ _FIRST_VERSION = tyro.conf.arg(name="--constraint reward")
 
 
 @dataclass(frozen=True)
-class RewardProtocol:
-    """Flags of `--constraint reward`, the first version's way."""
+class RewardFlags:
+    """Flags of `--constraint reward`, the first version's way. None: not given; RewardProtocol has the defaults."""
 
-    alignment_lambda: float = 30.0  # Weight of the compliance rate: a fix pays this times the change of the rate.
-    no_fix_penalty: float = 0.0  # Taken off at the end of an episode without a judged fix.
-    compliant_bonus: float = 0.0  # Paid for each fix that complies.
-    violation_penalty: float = 0.0  # Taken off for each fix that does not.
-    # Whether red's foothold on User0, which nobody can remove, makes `user` a compromised type.
-    foothold: Literal["ignore", "count"] = "ignore"
-    idle_fixes: Literal["neutral", "violate"] = "neutral"  # What a fix is while nothing is compromised.
+    # Weight of the compliance rate: each fix pays this times the change of the episode's rate. Default 30.
+    alignment_lambda: Annotated[float | None, OPTIONAL] = None
+    # Taken off at the end of an episode without a judged fix. Default 0.
+    no_fix_penalty: Annotated[float | None, OPTIONAL] = None
+    compliant_bonus: Annotated[float | None, OPTIONAL] = None  # Paid for each fix that complies. Default 0.
+    violation_penalty: Annotated[float | None, OPTIONAL] = None  # Taken off for each fix that does not. Default 0.
+    # Whether red's foothold on User0, which nobody can remove, makes `user` a compromised type. Default: ignore.
+    foothold: Annotated[Literal["ignore", "count"] | None, OPTIONAL] = None
+    # What a fix is while nothing is compromised: neither right nor wrong (the default), or wrong.
+    idle_fixes: Annotated[Literal["neutral", "violate"] | None, OPTIONAL] = None
     # What an episode without a judged fix counts in the mean compliance. By default it does not count.
     no_fix_compliance: Annotated[float | None, OPTIONAL] = None
-    min_fixes: float = 1.0  # Judged fixes per episode, on average, that compliance must rest on to end a training.
-    compliance_threshold: float = 0.95  # A training whose policy complies at least so much is done, and feasible.
-    patience: int = 20  # Updates without a gain of compliance of more than 0.01 that end a training.
-    fixed_episodes: bool = False  # Train every order for exactly --max-episodes; no threshold, no plateau.
-    min_episodes: int = 8_000  # Episodes of one training before compliance or a plateau may end it.
-    # Weights that a training begins with: new ones, or those of an earlier training.
+    # Judged fixes per episode, on average, that compliance must rest on to end a training. Default 1.
+    min_fixes: Annotated[float | None, OPTIONAL] = None
+    # A training whose policy complies at least so much is done, and feasible. Default 0.95.
+    compliance_threshold: Annotated[float | None, OPTIONAL] = None
+    # Updates without a gain of compliance of more than 0.01 that end a training. Default 20.
+    patience: Annotated[int | None, OPTIONAL] = None
+    # Train every order for exactly --max-episodes; no threshold, no plateau.
+    fixed_episodes: Annotated[bool | None, OPTIONAL] = None
+    # Episodes of one training before compliance or a plateau may end it. Default 8,000.
+    min_episodes: Annotated[int | None, OPTIONAL] = None
+    # Weights that a training begins with: new ones (the default), or those of an earlier training.
+    inherit: Annotated[Literal["none", "last", "nearest", "same"] | None, OPTIONAL] = None
+
+
+@dataclass(frozen=True)
+class RewardProtocol:
+    """The same with every value filled in."""
+
+    alignment_lambda: float = 30.0
+    no_fix_penalty: float = 0.0
+    compliant_bonus: float = 0.0
+    violation_penalty: float = 0.0
+    foothold: Literal["ignore", "count"] = "ignore"
+    idle_fixes: Literal["neutral", "violate"] = "neutral"
+    no_fix_compliance: float | None = None
+    min_fixes: float = 1.0
+    compliance_threshold: float = 0.95
+    patience: int = 20
+    fixed_episodes: bool = False
+    min_episodes: int = 8_000
     inherit: Literal["none", "last", "nearest", "same"] = "none"
 
     def __post_init__(self) -> None:
@@ -102,7 +129,7 @@ class SearchConfig:
     num_cpus_per_workflow: float = 1.0  # With --engine ray: CPUs, and threads, of each training.
     reward: RewardWeights = CHALLENGE_REWARD  # Weights of the parts of the reward that the values are made of.
     # The first version's way; docs/search.md says why it does not rank orders.
-    first_version: Annotated[RewardProtocol, _FIRST_VERSION, tyro.conf.OmitArgPrefixes] = RewardProtocol()
+    first_version: Annotated[RewardFlags, _FIRST_VERSION, tyro.conf.OmitArgPrefixes] = RewardFlags()
 
     def __post_init__(self) -> None:
         for red in self.reds:
@@ -117,14 +144,18 @@ class SearchConfig:
             one_each = ("counts the episodes of all environments together and must be at least --n-envs "
                         f"{self.n_envs}, one each; for k episodes each say k times that")  # fmt: skip
             require(self, ("max_episodes", "total_episodes"), lambda v: v >= self.n_envs, one_each)
-        if self.constraint == "reward":
+        if self.constraint == "strict":
+            require(
+                self, ("n_eval_episodes",), lambda v: v >= 2, "must be at least 2: they give the values of the orders"
+            )
+        else:
             there = "with --constraint reward"
             require(self, ("train",), lambda v: v == "separate", f"must be separate {there}")
             require(self, ("units",), lambda v: v == "types", f"must be types {there}")
             require(self, ("red",), lambda v: len(self.reds) == 1, f"must be one attacker {there}")
             require(self, ("judge",), lambda v: v == "truth", f"must be truth {there}")
             most = f"must be at most --max-episodes {self.task_episodes}"
-            require(self.first_version, ("min_episodes",), lambda v: v <= self.task_episodes, most)
+            require(self.protocol, ("min_episodes",), lambda v: v <= self.task_episodes, most)
         if self.units == "hosts":
             too_many = "must be together with --units hosts: there are too many orders"
             require(self, ("train",), lambda v: v == "together", too_many)
@@ -167,6 +198,11 @@ class SearchConfig:
         return default if self.n_eval_episodes is None else self.n_eval_episodes
 
     @property
+    def protocol(self) -> RewardProtocol:
+        given = {name: value for name, value in asdict(self.first_version).items() if value is not None}
+        return RewardProtocol(**given)
+
+    @property
     def ppo(self) -> PPOConfig:
         steps = self.update_steps or self.horizon + 1
         if self.constraint == "reward":  # short trainings: a shorter view ahead and more, larger steps learn faster
@@ -180,12 +216,18 @@ class SearchConfig:
         )  # fmt: skip
 
     def without_effect(self) -> list[str]:
-        """Flags that differ from their default and change nothing, each with the reason."""
-        found = dict.fromkeys(_changed(self.first_version), "constraint strict") if self.constraint == "strict" else {}
+        """Flags that were given and change nothing, each with the reason."""
+        changed, found = set(_changed(self)), {}
+        if self.constraint == "strict":
+            found = dict.fromkeys(_changed(self.first_version), "--constraint strict")
+        if len(self.reds) == 1:
+            found |= dict.fromkeys(changed & {"goal"}, "a single attacker")
+        if self.separate and self.search != "gp-ucb":
+            found |= dict.fromkeys(changed & {"gp_beta", "kernel"}, f"--search {self.search}")
         if not self.separate:
-            idle = _SEPARATE - _CERTIFY if self.certify else _SEPARATE
-            found |= {name: "train together" for name in _changed(self) if name in idle}
-        return [f"{flag_of(name)} has no effect with --{where}" for name, where in found.items()]
+            used = {*(_CERTIFY if self.certify else ()), *(["gp_beta"] if self.units == "hosts" else ())}
+            found |= dict.fromkeys(changed & (_SEPARATE - used), "--train together")
+        return [f"{flag_of(name)} has no effect with {where}" for name, where in sorted(found.items())]
 
     def run(self) -> int:
         """Search; the exit code is 130 after Ctrl-C and 143 after SIGTERM."""
@@ -198,8 +240,7 @@ class SearchConfig:
         content = asdict(self)
         for name in ("name", "runs", "resume", "plots", "json", "engine", "address", "num_cpus_per_workflow"):
             del content[name]
-        if self.constraint == "strict":
-            content["first_version"] = {}
+        content["first_version"] = asdict(self.protocol) if self.constraint == "reward" else {}
         return {"format": FORMAT, **content}
 
     @classmethod
@@ -209,10 +250,10 @@ class SearchConfig:
             raise InputError("this search is of another version of Stockade and cannot be continued; its policies can "
                              "be evaluated and its summary.json read")  # fmt: skip
         first_version = content["first_version"]
-        unknown = {*content, *first_version} - {f.name for kind in (cls, RewardProtocol) for f in fields(kind)}
+        unknown = {*content, *first_version} - {f.name for kind in (cls, RewardFlags) for f in fields(kind)}
         if unknown:
             raise InputError(f"config.json has settings that this version does not know: {sorted(unknown)}")
-        own = {"first_version": RewardProtocol(**first_version), "reward": RewardWeights(**content["reward"])}
+        own = {"first_version": RewardFlags(**first_version), "reward": RewardWeights(**content["reward"])}
         return cls(**{**content, **own})
 
 
@@ -220,5 +261,5 @@ _CERTIFY = {"parallel", "engine", "address", "num_cpus_per_workflow", "max_episo
 _SEPARATE = {"n_workflows", "search", "gp_beta", "kernel", *_CERTIFY}
 
 
-def _changed(config: RewardProtocol | SearchConfig) -> list[str]:
+def _changed(config: RewardFlags | SearchConfig) -> list[str]:
     return [f.name for f in fields(config) if getattr(config, f.name) != f.default]

@@ -116,7 +116,7 @@ class Strategy:
         if self._strict:
             return np.ones(len(ORDERS))
         if self._margin is None:
-            threshold = self._config.first_version.compliance_threshold
+            threshold = self._config.protocol.compliance_threshold
             margins = [margin(r, threshold) for r in self._results]
             data = Observations([index_of(r.order) for r in self._results], margins, np.zeros(len(margins)))
             self._margin = GaussianProcess.fit(self._distance, data, PRESUMED_MARGIN, scale=1.0)

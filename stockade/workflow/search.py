@@ -110,8 +110,9 @@ def search(config: SearchConfig) -> SearchResult:
 def _open(config: SearchConfig) -> tuple[SearchConfig, SearchFolder]:
     """The settings that count and the folder, new or that of the search to continue."""
     if config.resume is None:
-        if not config.separate and config.budget < 2 * config.n_envs:
-            raise SettingError("total_episodes", config.budget, f"is less than two updates of {config.n_envs} episodes")
+        if not config.separate and config.budget < 2 * config.update_episodes:
+            least = f"is less than two updates of {config.update_episodes} episodes"
+            raise SettingError("total_episodes", config.budget, least)
         if (config.separate or config.certify) and config.engine == "ray":  # before a folder is made
             from stockade.vector.ray.cluster import load_ray, require_listener
 

@@ -101,7 +101,7 @@ class SeparateSession:
         if self._strict:
             same = [n for n, r in self.results.items() if r.order == order]
             return seed_of(self.config.seed, min(same, default=number)), episodes, same[-1] if same else None
-        parent = parent_of(order, self.config.first_version.inherit, self.results, self.strategy.matters)
+        parent = parent_of(order, self.config.protocol.inherit, self.results, self.strategy.matters)
         return seed_of(self.config.seed, number), episodes, parent
 
     def _learn(self, result: WorkflowResult) -> np.ndarray:
@@ -189,8 +189,8 @@ def allowance(config: SearchConfig, used: int, reserved: int, first: bool) -> in
     those in flight; 0 if that is too little, unless it is the `first`: a short training is better than none."""
     episodes = whole_updates(config, min(config.task_episodes, config.budget - used - reserved))
     most = whole_updates(config, config.task_episodes)
-    shorter = config.constraint == "reward" and not config.first_version.fixed_episodes
-    least = min(config.first_version.min_episodes, most) if shorter else most
+    shorter = config.constraint == "reward" and not config.protocol.fixed_episodes
+    least = min(config.protocol.min_episodes, most) if shorter else most
     return episodes if first or episodes >= least else 0
 
 

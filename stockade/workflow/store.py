@@ -229,7 +229,7 @@ class SearchFolder:
     def save_policy(self, result: WorkflowResult, config: SearchConfig) -> None:
         """A checkpoint like those of `stockade train`, that can be played anywhere."""
         if config.constraint == "reward":
-            context, kind = one_hot(result.order), {"alignment": asdict(config.first_version)}
+            context, kind = one_hot(result.order), {"alignment": asdict(config.protocol)}
         else:
             context = UNITS[config.units].context(result.order)
             kind = {"constraint": {"units": config.units, "judge": config.judge}}

@@ -161,7 +161,7 @@ class RewardTraining:
         # Of each environment the returns of the last episodes, the latest last; NaN where there is none yet.
         self._last = np.full((config.n_envs, REWARD_VALUE_EPISODES), np.nan)
         self._rule = StopRule(config, task.episodes)
-        protocol = config.first_version
+        protocol = config.protocol
         self._schedule = task.episodes if protocol.fixed_episodes else max(protocol.min_episodes, config.n_envs)
         self._held = np.zeros(len(UNIT_TYPES), np.bool_)
         self.stopped: StopReason | None = None
@@ -188,7 +188,7 @@ class RewardTraining:
         held = counts[HELD] > 0
         held[FOOTHOLD] = False
         self._held |= TYPES.matters(held)
-        measured = measure(episodes, self.task.config.first_version.no_fix_compliance)
+        measured = measure(episodes, self.task.config.protocol.no_fix_compliance)
         self.stopped = self._rule.decide(learner.episodes, *measured[2:4])
         if self.stopped is None:
             learner.improve(iteration, min(1.0, learner.episodes / self._schedule))
@@ -204,7 +204,7 @@ class RewardTraining:
             episodes, counts = play_greedily(policy, config, task.order, config.judged_episodes, task.seed)
             returns = episodes.env_return
         value = float(returns.mean())
-        _, _, compliance, fixes, no_fix = measure(episodes, config.first_version.no_fix_compliance)
+        _, _, compliance, fixes, no_fix = measure(episodes, config.protocol.no_fix_compliance)
         return WorkflowResult(
             task.number, task.order, value, standard_error(returns), len(returns), (value,), math.nan,
             compliance, fixes, no_fix, self._rule.complies(compliance, fixes), self._learner.episodes, self.updates,
@@ -228,7 +228,7 @@ def make_aligned(config: SearchConfig, order: Order, n: int, first: int = 0) -> 
     """Environments of a search, on one thread; numbered from `first`."""
     world = NativeVectorEnv(n, config.red, config.horizon, config.rules, obs=config.obs, reward=config.reward,
                             copy=False, threads=1)  # fmt: skip
-    return AlignedVectorEnv(world, order, config.first_version, first)
+    return AlignedVectorEnv(world, order, config.protocol, first)
 
 
 def measure(episodes: Episodes, no_fix_compliance: float | None) -> tuple[float, float, float, float, float]:
@@ -263,7 +263,7 @@ class StopRule:
 
     def decide(self, episodes: int, compliance: float, fixes: float) -> StopReason | None:
         """After an update has played, of `episodes` so far, some with this compliance: why to stop now, or None."""
-        protocol = self.config.first_version
+        protocol = self.config.protocol
         largest = max(episodes - self.before, self.config.n_envs)
         self.updates, self.before = self.updates + 1, episodes
         if not protocol.fixed_episodes:
@@ -282,5 +282,5 @@ class StopRule:
 
     def complies(self, compliance: float, fixes: float) -> bool:
         """Whether compliance is high enough, and rests on enough fixes."""
-        protocol = self.config.first_version
+        protocol = self.config.protocol
         return compliance >= protocol.compliance_threshold and fixes >= protocol.min_fixes

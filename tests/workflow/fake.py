@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from stockade.learn.checkpoint import Checkpoint
-from stockade.workflow.config import RewardProtocol, SearchConfig
+from stockade.workflow.config import RewardFlags, SearchConfig
 from stockade.workflow.engine import Event
 from stockade.workflow.orders import ENTERPRISE, OP_SERVER, UNIT_TYPES, USER, Order
 from stockade.workflow.separate import SeparateSession
@@ -173,7 +173,7 @@ def searched(config: SearchConfig, train: Any = None) -> SeparateSession:
 
 def changed(config: SearchConfig, **changes: Any) -> SearchConfig:
     """Other settings; the flags of `--constraint reward` stand among them."""
-    flags = {name: changes.pop(name) for name in list(changes) if name in RewardProtocol.__dataclass_fields__}
+    flags = {name: changes.pop(name) for name in list(changes) if name in RewardFlags.__dataclass_fields__}
     return dataclasses.replace(config, first_version=dataclasses.replace(config.first_version, **flags), **changes)
 
 

@@ -104,7 +104,7 @@ def test_the_budget_is_never_exceeded_and_used_as_far_as_possible(
     )
     used, open_, started = 0, [], 0
     chance = np.random.default_rng(seed)
-    enough = most // 10 * 10 if fixed else min(config.first_version.min_episodes, most // 10 * 10)
+    enough = most // 10 * 10 if fixed else min(config.protocol.min_episodes, most // 10 * 10)
     while True:
         while len(open_) < parallel:
             episodes = allowance(config, used, sum(open_), first=started == 0)
