@@ -72,7 +72,7 @@ class ProcessWorker(Worker):
                 ours.close()
                 raise
         self.where = f"process {self.process.pid}, "
-        self.channel = Channel(ours, patient=False)
+        self.channel = Channel(ours)
         self.reply_fd = self.channel.fd  # readable when there is something to collect
         self._poll = select.poll()
         self._poll.register(pollable(deaths), select.POLLIN)

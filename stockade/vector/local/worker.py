@@ -46,7 +46,7 @@ def run_worker(end: socket.socket, pickled: bytes, parent: int, lasting: bool, i
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for fd in inherited:
         os.close(fd)
-    channel = Channel(end, patient=True)
+    channel = Channel(end)
     try:
         die_with(parent, lasting)
         use_one_thread()
