@@ -34,8 +34,8 @@ def action_index(name: str, host: str | None = None) -> int:
 
 def check_action(action: Any) -> int:
     """One action as an int, if it is one."""
-    if type(action) is int and 0 <= action < N_ACTIONS:  # the common case, quickly
-        return action
+    if type(action) in (int, np.int64) and 0 <= (number := int(action)) < N_ACTIONS:  # the common case, quickly
+        return number
     if isinstance(action, np.ndarray) and action.shape == ():
         action = action[()]
     if isinstance(action, bool) or not isinstance(action, (int, np.integer)):

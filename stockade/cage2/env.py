@@ -81,11 +81,11 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
         self._bind()
 
     def _bind(self) -> None:
-        """Make once what every step needs: the kernel's arguments, and a reader of the world's memory."""
+        """Make once what every step needs: the kernel's arguments, its observation, a reader of the world's memory."""
         batch = self._batch
         out = batch.words_for(self._obs), self._reward, self._over
         self._step_arguments = (*batch.records, *batch.constants, self._actions, *out, False, 0, 1)
-        self._world_info = WorldInfo(batch.worlds)
+        self._bits, self._world_info = self._obs[0], WorldInfo(batch.worlds)
 
     def over_world(self, batch: Batch, i: int) -> CAGE2Env:
         """An environment like this one whose world is world i of a batch: both see and change the same memory."""
@@ -102,7 +102,7 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
             super().reset(seed=seed)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_step_arguments": None, "_world_info": None}
+        return {**self.__dict__, "_step_arguments": None, "_bits": None, "_world_info": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -121,13 +121,13 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
             seeds = seeds.or_fresh()
         self._batch.reset(self._obs, seeds)
         self._over[0], self._is_reset = False, True
-        return self._obs[0].astype(self._dtype), {"action_mask": ACTION_MASK.copy()} if self.gives_mask else {}
+        return self._bits.astype(self._dtype), {"action_mask": ACTION_MASK.copy()} if self.gives_mask else {}
 
     def step(self, action: int | np.integer) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Blue acts, green acts, red acts; then the reward and what blue sees."""
         if self._closed or not self._is_reset:
             self._check_running()
-        if self._over[0]:
+        if self._over.item():
             raise ResetNeeded(f"the episode is over after {self.config.horizon} steps; call reset()")
         self._actions[0] = check_action(action)
         kernel.step_batch(*self._step_arguments)
@@ -135,7 +135,7 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
         info = self._world_info.read() if self.gives_info else {}
         if self.gives_mask:
             info["action_mask"] = ACTION_MASK.copy()
-        return self._obs[0].astype(self._dtype), self._reward.item(), False, self._over.item(), info
+        return self._bits.astype(self._dtype), self._reward.item(), False, self._over.item(), info
 
     def action_masks(self) -> np.ndarray:
         """(145,) bool, the static mask under the name that sb3-contrib's MaskablePPO asks for."""
@@ -172,7 +172,7 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
         self._batch.restore(snapshot, seed=seed)
         self._batch.observe(self._obs)
         self.follow(True, None)
-        return self._obs[0].astype(self._dtype)
+        return self._bits.astype(self._dtype)
 
     def random_peek(self) -> int:
         """The next 32 bits of the reference's stream, not drawn; only under `chance="cyborg"`."""

@@ -170,6 +170,7 @@ class AsyncVectorEnv(WorkerVectorEnv):
         return super()._was_over(i)
 
     def _require_idle(self, purpose: str) -> None:
+        self._require_open()
         if purpose == "reset":
             self._forget_all()
         elif (self._status != IDLE).any():

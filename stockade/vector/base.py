@@ -152,7 +152,6 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
     def step(self, actions: Any) -> StepResult:
         """Give every environment an action, in the form that `action_space.sample()` has."""
-        self._require_open()
         self._require_idle("step")
         if not self._steppable:
             self._require_reset()
@@ -256,7 +255,6 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             index: the environment; default all.
             seed: environment i continues with new chance from seed + i, if its `restore` takes `seed`.
         """
-        self._require_open()
         self._require_idle("restore")
         if index is not None:
             self._require_begun()
@@ -308,7 +306,6 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
     def _ask(self, kind: str, parts: Sequence[Any] = (), common: Sequence[Any] = ()) -> Outcome:
         """A command that is neither step nor reset."""
-        self._require_open()
         self._require_idle(kind)
         outcome = self._command(kind, parts, common)
         if outcome.failures:
@@ -349,7 +346,9 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             self._require_reset()
 
     def _require_idle(self, purpose: str) -> None:
-        """Backends with environments in flight refuse other calls meanwhile."""
+        """For what needs all environments here: backends with some in flight refuse it meanwhile."""
+        if self.closed:
+            self._require_open()
 
     def _require_reset(self) -> NoReturn:
         ids = np.flatnonzero(self._needs_reset).tolist()

@@ -17,12 +17,9 @@ from stockade.cage2.batch import Batch, Snapshot
 from stockade.cage2.env import CAGE2Env
 from stockade.cage2.seeds import Seeds, read_seeds
 from stockade.cage2.truth import worlds_info
-from stockade.vector.outcome import Inheritance, Outcome, RunConfig
+from stockade.vector.outcome import NOTHING, Inheritance, Outcome, RunConfig
 from stockade.vector.slice import LOST, RESET_OWED, RUNNING, EnvSlice
 from stockade.vector.spaces import Buffers
-
-_NOTHING = Outcome()
-"""Of most steps: making a new one would cost a tenth of a step of a few worlds."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +116,7 @@ class NativeSlice:
             ended = buffers.truncated if rows is None else self._mask(rows) & buffers.truncated
             if ended.any():
                 infos = self._begin_in_same_step(ended, infos)
-        return Outcome(gathered=infos) if infos or rows is not None else _NOTHING
+        return Outcome(gathered=infos) if infos or rows is not None else NOTHING
 
     def _show(self, rows: np.ndarray | None) -> None:
         """Where the kernel wrote elsewhere: the observations of these rows, in the user's dtype."""

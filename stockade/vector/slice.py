@@ -6,7 +6,7 @@ first (one entry per environment of the slice), then what is the same for all.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import gymnasium
@@ -71,70 +71,55 @@ class EnvSlice:
 
     def step(self, actions: Tree) -> Outcome:
         """Advance every environment by its row of the actions."""
-        outcome = self._outcome()
-        infos, first, advance = outcome.infos, self.first, self._advance
         self.clock += 1
         self._terminated.fill(False)
         self._truncated.fill(False)
         if self._ages:
             self.buffers.age[self.buffers.age >= 0] += 1
-        for i, action in enumerate(all_values(actions, len(self.environments))):
+        places = range(len(self.environments))
+        outcome = self._advance(places, actions)
+        # A sum of squares is finite only if all numbers are, and several times cheaper than asking each.
+        if self.config.check_finite and not all(math.isfinite(array.dot(array)) for array in self._must_be_finite):
+            self._check_finite(places, outcome)
+        return outcome
+
+    def step_some(self, places: Sequence[int], actions: Tree) -> Outcome:
+        """Advance the environments `places` of this slice, one row of the actions for each in this order."""
+        for i in places:
+            self.began[i] -= 1  # so that it alone has made a step
+            self._terminated[i] = self._truncated[i] = False
+            if self._ages and self.buffers.age[i] >= 0:
+                self.buffers.age[i] += 1
+        outcome = self._advance(places, actions)
+        if self.config.check_finite:
+            self._check_finite(places, outcome)
+        return outcome
+
+    def _advance(self, places: Sequence[int], actions: Tree) -> Outcome:
+        """One step of each, or what is due in its place; writes their rows, whose flags are False before."""
+        if self._last_outcome:  # else nothing came of it, as of most steps, and it serves again
+            self._last_outcome = Outcome()
+        outcome = self._last_outcome
+        state, step, write, rewards = self.state, self._step, self._write, self._rewards
+        for i, action in zip(places, all_values(actions, len(places)), strict=True):
             try:
-                info = advance(i, action)
+                if state[i]:
+                    info = self._settle(i)
+                else:
+                    observation, reward, terminated, truncated, info = step[i](action)
+                    write(i, observation)
+                    rewards[i] = reward
+                    if terminated or truncated:
+                        self._terminated[i], self._truncated[i] = terminated, truncated
+                        info = self._end_episode(i, observation, info)
+                    elif self._refresh_every and (self.clock - self.began[i]) % self._refresh_every == 0:
+                        self._refresh_truth(i)
                 if info:
-                    infos.append((first + i, _checked_info(info)))
+                    outcome.infos.append((self.first + i, _checked_info(info)))
             except Exception as exception:
                 self._fail(i, exception, "step", action, outcome)
-        if self.config.check_finite:
-            self._check_all_finite(outcome)
         self._hand_over_truths(outcome)
         return outcome
-
-    def step_one(self, i: int, action: Any) -> Outcome:
-        """Advance environment i of this slice alone."""
-        outcome = self._outcome()
-        self.began[i] -= 1  # so that it alone has made a step
-        self._terminated[i] = self._truncated[i] = False
-        if self._ages and self.buffers.age[i] >= 0:
-            self.buffers.age[i] += 1
-        try:
-            info = self._advance(i, action)
-            if self.config.check_finite:
-                self._check_finite(i)
-            if info:
-                outcome.infos.append((self.first + i, _checked_info(info)))
-        except Exception as exception:
-            self._fail(i, exception, "step", action, outcome)
-        self._hand_over_truths(outcome)
-        return outcome
-
-    def step_some(self, places: Sequence[int], actions: Any) -> Outcome:
-        """Advance the environments `places` of this slice, one action for each in this order."""
-        outcome = Outcome()
-        for k, place in enumerate(places):
-            outcome.extend(self.step_one(place, value_of(actions, k)))
-        return outcome
-
-    def _outcome(self) -> Outcome:
-        """An empty outcome: the last one, if nothing came of it, as in most steps."""
-        if self._last_outcome:
-            self._last_outcome = Outcome()
-        return self._last_outcome
-
-    def _advance(self, i: int, action: Any) -> dict[str, Any]:
-        """One step, or what is due in its place; writes row i (flags are False before), returns the info."""
-        if self.state[i]:
-            return self._settle(i)
-        observation, reward, terminated, truncated, info = self._step[i](action)
-        self._write(i, observation)
-        self._rewards[i] = reward
-        if terminated or truncated:
-            self._terminated[i] = terminated
-            self._truncated[i] = truncated
-            return self._end_episode(i, observation, info)
-        if self._refresh_every and (self.clock - self.began[i]) % self._refresh_every == 0:
-            self._refresh_truth(i)
-        return info
 
     def _end_episode(self, i: int, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
         """An episode is over: remember it, or reset at once, as the mode says."""
@@ -146,7 +131,7 @@ class EnvSlice:
             return info
         final = copied(observation)  # some environments reuse their observation
         if self.config.check_finite:
-            self._check_finite(i)
+            self._require_finite(i)
         return {"final_obs": final, "final_info": info, **self._reset(i, None, None)}
 
     def _settle(self, i: int) -> dict[str, Any]:
@@ -178,7 +163,7 @@ class EnvSlice:
             try:
                 info = self._reset(i, seed, options)
                 if self.config.check_finite:
-                    self._check_finite(i)
+                    self._require_finite(i)
                 if info:
                     outcome.infos.append((self.first + i, _checked_info(info)))
             except Exception as exception:
@@ -312,29 +297,22 @@ class EnvSlice:
         steps = self.clock - self.began[i]
         outcome.failures.append(Failure.of(exception, self.first + i, during, action, self.seeds[i], steps))
 
-    def _check_all_finite(self, outcome: Outcome) -> None:
-        """One check of all rows together; only if something is wrong, a check of each.
-
-        A sum of squares is finite only if all numbers are, and several times cheaper than asking each.
-        """
-        for array in self._must_be_finite:
-            if not math.isfinite(array.dot(array)):
-                break
-        else:
-            return
-        for i in range(len(self.environments)):
+    def _check_finite(self, places: Iterable[int], outcome: Outcome) -> None:
+        """Failures in the place of infos, where a row has numbers that are not finite."""
+        for i in places:
             if self.state[i] != FAILED:
                 try:
-                    self._check_finite(i)
+                    self._require_finite(i)
                 except NonFiniteError as error:
                     outcome.infos = [pair for pair in outcome.infos if pair[0] != self.first + i]
                     self._fail(i, error, "step", None, outcome)
 
-    def _check_finite(self, i: int) -> None:
-        if not np.isfinite(self._rewards[i]):
+    def _require_finite(self, i: int) -> None:
+        if not math.isfinite(self._rewards[i]):
             raise NonFiniteError(self.first + i, self.clock - self.began[i], "reward")
-        if not all(np.isfinite(array[i]).all() for array in self._float_leaves):
-            raise NonFiniteError(self.first + i, self.clock - self.began[i], "observation")
+        for array in self._float_leaves:
+            if not np.isfinite(array[i]).all():
+                raise NonFiniteError(self.first + i, self.clock - self.began[i], "observation")
 
 
 def build_environments(factory: Factory, count: int) -> list[gymnasium.Env[Any, Any]]:

@@ -63,6 +63,8 @@ def assemble(space: Space[Any], parts: Iterator[Any]) -> Tree:
 
 def tree_map(function: Callable[[Any], Any], tree: Tree) -> Tree:
     """`function` of every array of a tree; None stays None."""
+    if type(tree) is np.ndarray:  # mostly
+        return function(tree)
     if isinstance(tree, dict):
         return {key: tree_map(function, value) for key, value in tree.items()}
     if isinstance(tree, tuple):
@@ -91,15 +93,13 @@ def rows_of(tree: Tree, rows: Any) -> Tree:
 
 def value_of(tree: Tree, i: int) -> Any:
     """The single value in row i: a copy, since others will write to the arrays again."""
-    return tree[i].copy() if type(tree) is np.ndarray else tree_map(lambda array: array[i].copy(), tree)
+    return tree_map(lambda array: array[i].copy(), tree)
 
 
 def all_values(tree: Tree, n: int) -> Iterable[Any]:
     """The single values of n rows, one after the other: copies."""
-    if type(tree) is np.ndarray:
-        return tree.copy()
     whole = copied(tree)
-    return [rows_of(whole, i) for i in range(n)]
+    return whole if type(whole) is np.ndarray else [rows_of(whole, i) for i in range(n)]
 
 
 # ----------------------------------------------------------------------------------------- observations, single values
@@ -110,16 +110,6 @@ def row_writer(space: Space[Any], tree: Tree) -> Callable[[int, Any], None]:
     its imaginary part.
     """
     targets = [(leaf, leaf.of(tree)) for leaf in leaves(space)]
-    if len(targets) == 1 and not targets[0][0].path:
-        ((alone, only),) = targets
-        shape, dtype = alone.shape, alone.dtype
-
-        def write_array(i: int, value: Any) -> None:
-            if type(value) is not np.ndarray or value.shape != shape or value.dtype is not dtype:
-                check_value(alone, value)
-            only[i] = value
-
-        return write_array
 
     def write(i: int, value: Any) -> None:
         for leaf, _ in targets:
@@ -127,7 +117,17 @@ def row_writer(space: Space[Any], tree: Tree) -> Callable[[int, Any], None]:
         for leaf, array in targets:
             array[i] = leaf.of(value)
 
-    return write
+    if len(leaves(space)) > 1 or tree is not targets[0][1] or tree.ndim != 2:
+        return write
+    rows = [memoryview(row) for row in tree]
+
+    def write_array(i: int, value: Any) -> None:
+        try:
+            rows[i][:] = value  # a memoryview takes nothing but this shape and dtype, and faster than we can look
+        except (TypeError, ValueError):
+            write(i, value)
+
+    return write_array
 
 
 def check_value(leaf: Leaf, value: Any) -> None:

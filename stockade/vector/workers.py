@@ -19,7 +19,16 @@ from stockade.errors import VectorError, WorkerDiedError, WorkerStartError, Work
 from stockade.vector.base import BaseVectorEnv
 from stockade.vector.host import SliceSpec
 from stockade.vector.local.channel import to_worker
-from stockade.vector.outcome import Description, Factory, Failure, Inheritance, Outcome, RunConfig, raise_original
+from stockade.vector.outcome import (
+    NOTHING,
+    Description,
+    Factory,
+    Failure,
+    Inheritance,
+    Outcome,
+    RunConfig,
+    raise_original,
+)
 from stockade.vector.spaces import Buffers, Layout, assign, copied, rows_of
 
 STEPS = ("step", "step_some")
@@ -163,18 +172,18 @@ class WorkerVectorEnv(BaseVectorEnv):
         for call in calls:
             self._submit(call)
         deadline = self._deadline()
-        outcomes: dict[int, Outcome | None] = {}
-        while True:
-            for call, outcome in self._land_all(deadline):
-                outcomes[call.worker] = outcome
-            if not self._flying:
-                break
+        replies = self._land_all(deadline)
+        while self._flying:
             deadline = self._replace_lost(deadline)
+            replies += self._land_all(deadline)
+        if self._whole is not None:
+            self._keep_whole()
+        outcomes = {call.worker: outcome for call, outcome in replies if outcome is not None}
+        if not outcomes:
+            return NOTHING
         merged = Outcome()
-        for index in range(len(calls)):
-            outcome = outcomes[index]
-            if outcome is not None:
-                merged.extend(outcome)
+        for index in sorted(outcomes):
+            merged.extend(outcomes[index])
         return merged
 
     def _deadline(self) -> float | None:
@@ -261,9 +270,4 @@ class WorkerVectorEnv(BaseVectorEnv):
 
     def _keep_whole(self, rows: Any = slice(None)) -> None:
         """These rows of the arrays are complete."""
-        if self._whole is not None:
-            assign(self._whole, rows, rows_of(self._buffers.results(), rows))
-
-    def _observations(self) -> Any:
-        self._keep_whole()
-        return super()._observations()
+        assign(self._whole, rows, rows_of(self._buffers.results(), rows))

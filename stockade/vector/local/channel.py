@@ -1,11 +1,10 @@
 """Messages between parent and worker: object -> pickle -> length and bytes over a socket pair -> object.
 
-The parent's end never blocks for longer than a deadline, whatever the worker does; the worker's end blocks.
+The parent never waits for longer than its deadline, whatever the worker does; the worker has none.
 """
 
 import gc
 import pickle
-import select
 import socket
 import struct
 import time
@@ -21,14 +20,14 @@ _GONE = "the other side is gone"
 
 
 class Channel:
-    """One end of a connection. `patient` in the worker (reads and writes block), not in the parent (deadlines hold).
+    """One end of a connection.
 
-    Everything raises EOFError if the other side is gone, and TimeoutError if the deadline has passed.
+    Everything raises EOFError if the other side is gone, and TimeoutError if the deadline has passed; without one, it
+    blocks.
     """
 
-    def __init__(self, end: socket.socket, patient: bool) -> None:
+    def __init__(self, end: socket.socket) -> None:
         self._socket = end
-        self._socket.setblocking(patient)
         self.close = end.close
 
     @property
@@ -37,15 +36,12 @@ class Channel:
 
     def send(self, payload: bytes, deadline: float | None = None) -> None:
         length = _LENGTH.pack(len(payload))
-        for part in (length + payload,) if len(payload) <= _CHUNK else (length, payload):
-            data = memoryview(part)
-            while data:
-                try:
-                    data = data[self._socket.send(data) :]
-                except BlockingIOError:
-                    self._wait(select.POLLOUT, deadline)
-                except ConnectionError as error:
-                    raise EOFError(_GONE) from error
+        self._socket.settimeout(_seconds_until(deadline))
+        try:
+            for part in (length + payload,) if len(payload) <= _CHUNK else (length, payload):
+                self._socket.sendall(part)
+        except ConnectionError as error:
+            raise EOFError(_GONE) from error
 
     def receive(self, deadline: float | None = None) -> bytes:
         (length,) = _LENGTH.unpack(self._receive_exactly(_LENGTH.size, deadline))
@@ -66,11 +62,9 @@ class Channel:
     def _receive_exactly(self, length: int, deadline: float | None) -> bytes:
         parts, missing = [], length
         while missing:
+            self._socket.settimeout(_seconds_until(deadline))
             try:
                 part = self._socket.recv(min(missing, _CHUNK))
-            except BlockingIOError:
-                self._wait(select.POLLIN, deadline)
-                continue
             except ConnectionError as error:
                 raise EOFError(_GONE) from error
             if not part:
@@ -79,12 +73,10 @@ class Channel:
             missing -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _wait(self, event: int, deadline: float | None) -> None:
-        poll = select.poll()
-        poll.register(self.fd, event)
-        poll.poll(milliseconds_until(deadline))
-        if deadline is not None and time.monotonic() > deadline:
-            raise TimeoutError("the other side does not answer")
+
+def _seconds_until(deadline: float | None) -> float | None:
+    """For sockets: None waits for ever; never zero, which would mean not to wait for anything."""
+    return None if deadline is None else max(0.001, deadline - time.monotonic())
 
 
 def milliseconds_until(deadline: float | None) -> int | None:

@@ -13,7 +13,6 @@ import selectors
 import socket
 import threading
 import time
-from collections import deque
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -73,7 +72,8 @@ class ProcessWorker(Worker):
                 ours.close()
                 raise
         self.where = f"process {self.process.pid}, "
-        self.channel = Channel(ours, patient=False)
+        self.channel = Channel(ours)
+        self.reply_fd = self.channel.fd  # readable when there is something to collect
         self._poll = select.poll()
         self._poll.register(pollable(deaths), select.POLLIN)
         self._deaths = deaths
@@ -83,11 +83,6 @@ class ProcessWorker(Worker):
     def fds(self) -> list[int]:
         """Descriptors of ours that a forked sibling must not keep."""
         return [self.channel.fd, *(ring.fd for ring in (self.commands, self.replies) if ring is not None)]
-
-    @property
-    def reply_fd(self) -> int:
-        """Readable when there is something to collect."""
-        return self.channel.fd if self.replies is None else self.replies.fd
 
     def _answer(self) -> Any:
         timeout = self.spec.config.timeout
@@ -107,6 +102,7 @@ class ProcessWorker(Worker):
                 signals = os.eventfd(0, os.EFD_CLOEXEC), os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
                 self.commands, self.replies = placement.open_rings(block.view, *signals)
                 self.channel.send_fds([block.fd, *signals])
+                self.reply_fd = self.replies.fd
         except EOFError:
             raise self.death("It ended before its first command.") from None
         self._poll.register(self.reply_fd, select.POLLIN)
@@ -129,8 +125,7 @@ class ProcessWorker(Worker):
 
     def wait(self, deadline: float | None) -> bool:
         """Sleep until this worker has replied (True), or some worker has died or the deadline has passed (False)."""
-        events = self._poll.poll(milliseconds_until(deadline))
-        return any(fd == self.reply_fd for fd, _ in events)
+        return self.reply_fd in dict(self._poll.poll(milliseconds_until(deadline)))
 
     def collect(self, buffers: Buffers, deadline: float | None) -> list[tuple[int, Outcome | None]]:
         """Replies that have arrived: (sequence, outcome if there is one). May be empty; never sleeps for them."""
@@ -145,15 +140,14 @@ class ProcessWorker(Worker):
         except BlockingIOError:
             return []
         self.outstanding -= count
-        sequence, code = self.replies.pop()
-        if count == 1 and not code & PAYLOAD:  # mostly
-            return [(sequence, None)]
-        entries = [(sequence, code), *(self.replies.pop() for _ in range(count - 1))]
-        outcomes: deque[Outcome] = deque()
-        missing = sum(1 for _, code in entries if code & PAYLOAD)
-        while len(outcomes) < missing:  # several announcements may have come together, each with a message of its own
-            outcomes += from_peer(self.channel.receive(deadline))
-        return [(sequence, outcomes.popleft() if code & PAYLOAD else None) for sequence, code in entries]
+        entries: list[tuple[int, Outcome | None]] = []
+        outcomes: list[Outcome] = []
+        for _ in range(count):
+            sequence, code = self.replies.pop()
+            if code & PAYLOAD and not outcomes:  # each announcement has a message of its own
+                outcomes = from_peer(self.channel.receive(deadline))
+            entries.append((sequence, outcomes.pop(0) if code & PAYLOAD else None))
+        return entries
 
     def note_death(self) -> None:
         if self.alive:

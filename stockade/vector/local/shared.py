@@ -26,7 +26,6 @@ PAYLOAD = 1 << 31
 """Flag of a reply: an outcome follows on the channel (one for all replies that are announced together)."""
 
 _CODE_BITS = 32
-_SEQUENCE_MASK = (1 << 31) - 1
 _SPARE = 8
 
 
@@ -47,7 +46,7 @@ class Ring:
 
     def push(self, sequence: int, code: int) -> None:
         """Write an entry; it is not known to the other side before `announce`."""
-        self._slots[self._next] = (sequence & _SEQUENCE_MASK) << _CODE_BITS | code
+        self._slots[self._next] = sequence << _CODE_BITS | code
         self._next = (self._next + 1) % self._size
 
     def announce(self, count: int) -> None:
@@ -55,8 +54,7 @@ class Ring:
         os.eventfd_write(self.fd, count)
 
     def post(self, sequence: int, code: int) -> None:
-        self._slots[self._next] = (sequence & _SEQUENCE_MASK) << _CODE_BITS | code
-        self._next = (self._next + 1) % self._size
+        self.push(sequence, code)
         os.eventfd_write(self.fd, 1)
 
     def wait(self, awake: float = 0.0) -> int:

@@ -15,7 +15,7 @@ from stockade.vector.local.channel import Channel, from_peer, to_parent
 from stockade.vector.local.machine import die_with, use_one_thread
 from stockade.vector.local.shared import PAYLOAD, STEP_ALL, Ring, SharedBlock
 from stockade.vector.outcome import Failure, Outcome
-from stockade.vector.spaces import Buffers, value_of
+from stockade.vector.spaces import Buffers, rows_of
 
 _COALESCE = 0.0005
 """Seconds: results of quick environments are announced together, at most this long after the previous announcement."""
@@ -46,7 +46,7 @@ def run_worker(end: socket.socket, pickled: bytes, parent: int, lasting: bool, i
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for fd in inherited:
         os.close(fd)
-    channel = Channel(end, patient=True)
+    channel = Channel(end)
     try:
         die_with(parent, lasting)
         use_one_thread()
@@ -95,7 +95,7 @@ def _serve_rings(channel: Channel, host: SliceHost, placement: Placement) -> Non
         known -= 1
         sequence, code = commands.pop()
         if code < STEP_ALL:
-            replies.add(sequence, code, part.step_one(code, value_of(actions, code)))
+            replies.add(sequence, code, part.step_some((code,), rows_of(actions, slice(code, code + 1))))
         elif code == STEP_ALL:
             replies.add(sequence, code, part.step(actions))
         else:
