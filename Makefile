@@ -16,7 +16,7 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 search: $(VENV)/installed-run ## set up and run a small workflow search: about a minute
-	$(VENV)/bin/stockade search --max-steps 30 --total-episodes 100000
+	$(VENV)/bin/stockade search --max-steps 30 --total-episodes 150000
 
 test: lint $(RAY)/installed ## set up and run every check: ruff, mypy, pytest without the slow tests, the essential ones of Ray
 	$(RUN) -m pytest -n auto --dist worksteal $(PYTEST_ARGS)

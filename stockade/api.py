@@ -46,10 +46,10 @@ def load(
     from stockade.learn.files import builtin_names
 
     if str(name).removeprefix(BUILTIN) not in builtin_names():
-        from stockade.workflow.policies import find_search, load_search
+        from stockade.workflow.policies import find_policy
 
-        if (folder := find_search(name, Path(runs))) is not None:
-            return load_search(folder, greedy=greedy)
+        if (agent := find_policy(name, Path(runs), greedy=greedy)) is not None:
+            return agent
     return load(name, runs, greedy=greedy, last=last, rules=rules)
 
 

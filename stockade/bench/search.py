@@ -42,7 +42,7 @@ from stockade.text import duration, fixed
 from stockade.vector.native import NativeVectorEnv
 from stockade.vector.ray.cluster import Connection, RayConfig, load_ray
 from stockade.workflow.config import RewardFlags, RewardProtocol, SearchConfig
-from stockade.workflow.orders import ORDERS, TYPES, Order, Ranking, representative, types_red_can_hold
+from stockade.workflow.orders import FREE, ORDERS, TYPES, Order, Ranking, representative, types_red_can_hold
 
 #: The default, and ways to choose the next order under the first version's protocol, `--constraint reward`.
 Method = Literal["strict", "gp-ucb", "random", "round-robin"]
@@ -198,12 +198,18 @@ class SearchQualityBench(BenchCommand, name="search-quality"):
     def _values(self, red: str, orders: Mapping[str, Order], episodes: int, seed: int) -> dict[str, float]:
         """Train one policy for these orders, and judge it for each."""
         from stockade.workflow.conditioned import ConditionedTraining
+        from stockade.workflow.together import TogetherTraining
 
         config = self.config(red, "strict", episodes, seed)
-        with contextlib.closing(ConditionedTraining(config, TYPES, list(orders.values()), seed)) as training:
-            while training.episodes + config.update_episodes <= episodes:
-                training.advance(episodes)
-            means = training.returns(self.n_eval_episodes, SEED).mean(axis=(0, 2))
+        training = (TogetherTraining(config, [*orders.values(), FREE], None) if len(orders) > 1
+                    else ConditionedTraining(config, TYPES, list(orders.values()), seed))  # fmt: skip
+        with contextlib.closing(training):
+            if isinstance(training, TogetherTraining):
+                training.run(lambda: False, lambda _: None)
+            else:
+                while training.episodes + config.update_episodes <= episodes:
+                    training.advance(episodes)
+            means = training.returns(self.n_eval_episodes, SEED, range(len(orders))).mean(axis=(0, 2))
         return dict(zip(orders, means.tolist(), strict=True))
 
     def measure(self, result: Result) -> None:

@@ -25,7 +25,7 @@ class Board:
     def show(self, episodes: int, total: int, orders: Iterable[tuple[str, float, float, float]]) -> None:
         """Draw the state of a training after so many episodes of those that it ends with.
 
-        Of the `orders` their names, latest values, how much these moved lately (NaN: unknown), and shares of the work.
+        Of the `orders` their names, latest values, half of their 95% intervals (NaN: unknown), and shares of the work.
         """
         ranked = sorted(orders, key=lambda order: (math.isnan(order[1]), -order[1]))
         live, now = sys.stdout.isatty(), time.monotonic()
@@ -38,9 +38,9 @@ class Board:
         left = f", {duration((total - episodes) / rate)} left" if rate > 0 and done < 1 else ""
         bar = ("#" * round(_BAR * done)).ljust(_BAR, ".")
         lines = [f"[{bar}] {episodes:,} of {total:,} episodes, {rate:,.0f} per second{left}"]
-        rows = [[name, fixed(value), "" if math.isnan(moved) else f"± {moved:.2f}", f"{100 * share:.0f}%"]
-                for name, value, moved, share in ranked]  # fmt: skip
-        table = Table(["order", "value so far", "moved", "share"], rows, align="lrrr")
+        rows = [[name, fixed(value), "" if math.isnan(half) else f"± {half:.2f}", f"{100 * share:.0f}%"]
+                for name, value, half, share in ranked]  # fmt: skip
+        table = Table(["order", "value so far", "", "share"], rows, align="lrrr")
         lines += str(table).split("\n") if rows else ["no values yet: the first round of greedy episodes comes soon"]
         if live:
             size = shutil.get_terminal_size()

@@ -35,10 +35,10 @@ class Evaluate:
 
 def evaluate(config: EvaluateConfig, policy: Any = None, *, progress: bool = True) -> EvaluateResult:
     """The protocol, and the compliance of a policy that was trained for an order; a search plays its best order."""
-    from stockade.workflow.policies import find_search, load_search  # not before it is needed: brings Torch along
+    from stockade.workflow.policies import find_policy  # not before it is needed: brings Torch along
 
-    if policy is None and (folder := find_search(config.policy, config.runs)) is not None:
-        policy = load_search(folder, greedy=config.greedy)
+    if policy is None:
+        policy = find_policy(config.policy, config.runs, greedy=config.greedy)
     return play_protocol(config, policy, extras=[order_kept, compliance], progress=progress)
 
 

@@ -57,6 +57,7 @@ FIXED_HOST = np.where(np.isin(ACTION_KIND, (REMOVE, RESTORE)), ACTION_HOST, NOT_
 ALL_MATTER = np.ones(N_TYPES, np.bool_)
 ALL_MATTER.setflags(write=False)
 UnitKind = Literal["types", "hosts"]
+Judge = Literal["truth", "observed"]  #: of what is held: what red really holds, or what blue's observation says
 #: Units in sequence; a tuple in the place of a unit is a group of units that stand side by side.
 Ranking = tuple[int | tuple[int, ...], ...]
 #: Single hosts in orders: the letter of their type, and their digit.
@@ -215,9 +216,17 @@ def _various_actions(rng: np.random.Generator, own: np.ndarray) -> np.ndarray:
     return np.concatenate([*always, *(np.where(rng.random(n) < 0.5, kind, SLEEP) for kind in sometimes), own])
 
 
-def hosts_red_can_hold(red: str, rules: str = "current", horizon: int = 100, seed: int = 0) -> np.ndarray:
-    """(13,) bool, hosts that red was seen to hold in play against various blues, its foothold apart.
+def compromised(observations: np.ndarray) -> np.ndarray:
+    """(n, 13), above 0 for hosts that blue's observations (n, 52 or more) call compromised: user or privileged."""
+    return observations[:, 3:52:4]
 
+
+def hosts_red_can_hold(
+    red: str, rules: str = "current", horizon: int = 100, judge: Judge = "truth", seed: int = 0
+) -> np.ndarray:
+    """(13,) bool, hosts that count as held at times in play against various blues, red's foothold apart.
+
+    With `truth` those that red holds, with `observed` those that blue's observation calls compromised, rightly or not.
     Found by looking: a host that needs more luck or a cleverer blue would be missed. The same arguments give the same
     answer.
     """
@@ -226,14 +235,16 @@ def hosts_red_can_hold(red: str, rules: str = "current", horizon: int = 100, see
     held = np.zeros(len(HOSTS), np.bool_)
     with NativeVectorEnv(_N_BEHAVIOURS * len(own), red, horizon, rules, copy=False, threads=1) as envs:
         envs.reset(seed=seed)
-        access = envs.true_state().red_access
+        access = envs.true_state().red_access if judge == "truth" else None
         for _ in range(horizon):
-            envs.step(_various_actions(rng, own))
-            held |= access.any(axis=0)
+            obs = envs.step(_various_actions(rng, own))[0]
+            held |= (compromised(obs) if access is None else access).any(axis=0)
     held[FOOTHOLD] = False
     return held
 
 
-def types_red_can_hold(red: str, rules: str = "current", horizon: int = 100, seed: int = 0) -> np.ndarray:
-    """(5,) bool, types of which red was seen to hold a host, its foothold apart; see `hosts_red_can_hold`."""
-    return TYPES.matters(hosts_red_can_hold(red, rules, horizon, seed))
+def types_red_can_hold(
+    red: str, rules: str = "current", horizon: int = 100, judge: Judge = "truth", seed: int = 0
+) -> np.ndarray:
+    """(5,) bool, types of which a host counts as held at times, red's foothold apart; see `hosts_red_can_hold`."""
+    return TYPES.matters(hosts_red_can_hold(red, rules, horizon, judge, seed))

@@ -13,8 +13,8 @@ from stockade.errors import InputError, did_you_mean
 from stockade.learn.agents import Agent
 from stockade.learn.checkpoint import load as load_checkpoint
 from stockade.learn.policy import Architecture, Policy
-from stockade.workflow.orders import UNITS, Ranking, Units, as_ranking
-from stockade.workflow.strict import Judge, allowed_actions, compromised
+from stockade.workflow.orders import UNITS, Judge, Ranking, Units, as_ranking, compromised
+from stockade.workflow.strict import allowed_actions
 
 
 class OrderAgent(Agent):
@@ -42,6 +42,19 @@ def find_search(name: str | Path, runs: Path) -> Path | None:
     """Folder of a search with a result of this version, by its name or path; None if there is none."""
     folders = (runs / str(name), Path(name))
     return next((f for f in folders if (f / "summary.json").is_file() and (f / "config.json").is_file()), None)
+
+
+def find_policy(name: str | Path, runs: Path, *, greedy: bool = True) -> Agent | None:
+    """The policy of a search, or of a file that a strict search wrote, by name or path; None if it is neither."""
+    if (folder := find_search(name, runs)) is not None:
+        return load_search(folder, greedy=greedy)
+    path = Path(name)
+    rest = load_checkpoint(path.with_suffix("")).rest if path.suffix == ".json" and path.is_file() else {}
+    if "constraint" not in rest:
+        return None
+    if "order" not in rest:
+        raise InputError(f"{path} is the policy for all orders of a search: name the search, {path.parent.parent}")
+    return load_order(path, as_ranking(rest["order"]), greedy=greedy)
 
 
 def load_search(folder: Path, *, order: str | None = None, greedy: bool = True) -> Agent:

@@ -25,14 +25,15 @@ from stockade.learn.checkpoint import Checkpoint, CheckpointFolder, save
 from stockade.learn.config import refuse_changes
 from stockade.learn.files import run_session
 from stockade.learn.train import StopSignals
-from stockade.text import duration
+from stockade.text import duration, plural
 from stockade.workflow.board import Board
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import FREE, ORDERS, TYPES, Ranking, hosts_red_can_hold, representative
 from stockade.workflow.policies import load_search
+from stockade.workflow.posterior import SHARED_CORRELATION
 from stockade.workflow.store import SearchFolder
 from stockade.workflow.summary import Answer, Outcome, answer
-from stockade.workflow.together import JUDGE_SEED, HostTraining, TogetherTraining, finer, propose
+from stockade.workflow.together import JUDGE_SEED, HostTraining, TogetherTraining, finer, goal_value, propose
 
 #: File of the policy for all orders, in the folder of a search.
 POLICY = "policies/conditioned.json"
@@ -138,37 +139,46 @@ def _open(config: SearchConfig) -> tuple[SearchConfig, SearchFolder]:
 # ------------------------------------------------------------------------------------------------- all orders together
 def _together(config: SearchConfig, folder: SearchFolder) -> Outcome | int:
     """What was measured, or the signal that interrupted it."""
-    held = np.logical_or.reduce([hosts_red_can_hold(red, config.rules, config.horizon) for red in config.reds])
+    worlds = [(red, config.rules, config.horizon) for red in config.reds]
+    held = np.logical_or.reduce([hosts_red_can_hold(*world, config.judge) for world in worlds])
     matters = TYPES.matters(held)
     types = list(dict.fromkeys(representative(order, matters) for order in ORDERS) if config.classes else ORDERS)
     checkpoints = CheckpointFolder(folder.path / "checkpoints", keep=2)
     training = (TogetherTraining(config, [*types, FREE], checkpoints) if config.units == "types"
                 else HostTraining(config, held, types, checkpoints))  # fmt: skip
-    if training.episodes:
+    if training.extended_from is not None:
+        print(f"extended from {training.extended_from:,} to {training.budget:,} episodes: learning rate, exploration "
+              "and discount go back to where the larger budget has them", flush=True)  # fmt: skip
+    elif training.episodes:
         print(f"continuing {folder.path} after {training.episodes:,} episodes", flush=True)
+    else:
+        print(f"{plural(len(types), 'class', 'classes')} of orders that differ in effect against "
+              f"{' and '.join(config.reds)}; {training.budget:,} episodes of training", flush=True)  # fmt: skip
     labels = [TYPES.describe(order, matters) for order in [*types, FREE]]
     labels += ["best order of hosts"] * isinstance(training, HostTraining)
     board = Board(training.last_goal, training.episodes)
     try:
         with StopSignals() as stop:
-            whole = training.run(lambda: stop.received is not None, lambda t: _show(board, labels, t))
+            training.run(lambda: stop.received is not None, lambda t: _show(board, labels, t))
             board.clear()
-            if not whole and stop.received is not None:
-                print(f"stopped by {signal.Signals(stop.received).name} after {training.episodes:,} episodes, "
-                      f"which are kept; continue with: stockade search --resume {folder.path}",
-                      file=sys.stderr)  # fmt: skip
-                return stop.received
+        received = stop.received
+        if received is None:  # from here on there is nothing to save: a signal ends it at once
             outcome = _measure(training, training.units.matters(held))
             save_policy(folder.path, training, outcome.orders)
             return outcome
+    except KeyboardInterrupt:
+        received = signal.SIGINT
     finally:
         training.close()
+    print(f"stopped by {signal.Signals(received).name} after {training.episodes:,} episodes, which are kept; continue "
+          f"with: stockade search --resume {folder.path}", file=sys.stderr)  # fmt: skip
+    return received
 
 
 def _measure(training: TogetherTraining, matters: np.ndarray) -> Outcome:
     """The values of all orders of types, the free agent, and with --units hosts the best orders of hosts."""
     judged, references = training.config.judged_episodes, training.n_first
-    finalists, extra, tried = [], {}, ""
+    finalists, extra, tried, seconds = [], {}, "", training.seconds()
     if isinstance(training, HostTraining):
         print("GP-UCB proposes orders of hosts; greedy episodes measure them ...", flush=True)
         before = len(training.orders)
@@ -191,16 +201,18 @@ def _measure(training: TogetherTraining, matters: np.ndarray) -> Outcome:
     ended = f"{why} {training.episodes:,} of {training.budget:,} episodes"
     return Outcome(
         training.units, matters, orders, returns[:, :-1], sd, episodes[chosen[:-1]], returns[:, -1], moved[:, -1],
-        curves, ended, training.seconds(), total=len(orders), tried=tried, policies=(POLICY,) * len(orders),
-        extra=extra,
+        curves, ended, seconds, total=len(orders), tried=tried, policies=(POLICY,) * len(orders),
+        extra=extra, training_correlation=SHARED_CORRELATION,
     )  # fmt: skip
 
 
 def _show(board: Board, labels: Sequence[str], training: TogetherTraining) -> None:
     rows: list[tuple[str, float, float, float]] = []
     if training.curves.values:
-        values, moved = (np.mean(x, axis=0) for x in (training.curves.values[-1], training.training_sd()))
-        rows = list(zip(labels, values, moved, training.shares, strict=False))  # the last is that of many orders
+        values = goal_value(np.array(training.curves.values[-1]), training.config.goal)
+        noise = np.hypot(training.training_sd()[:, : training.n_first], training.value_error).max(axis=0)
+        halves = [*1.96 * noise, math.nan]  # the last, with --units hosts, is that of many orders
+        rows = list(zip(labels, values, halves, training.shares, strict=False))
     board.show(training.episodes, training.last_goal, rows)
 
 
@@ -219,7 +231,8 @@ def save_policy(folder: Path, training: TogetherTraining, orders: Sequence[Ranki
 # -------------------------------------------------------------------------------------------------------- at the end
 def finish(config: SearchConfig, folder: SearchFolder, outcome: Outcome) -> SearchResult:
     """Judge, write summary.json, print the verdict and the table, draw the pictures; certify if that was asked for."""
-    found = answer(config, outcome)
+    name = folder.path.name if config.runs == Path("runs") else str(folder.path)
+    found = answer(config, outcome, name)
     folder.write_summary(found.summary)
     print("", *found.lines, "", found.table, "= equal to the best, ? still open. Intervals of 95%.", sep="\n")
     print(f"\n{outcome.ended}, {duration(outcome.seconds)}.")
@@ -244,14 +257,16 @@ def finish(config: SearchConfig, folder: SearchFolder, outcome: Outcome) -> Sear
             found.summary["certified"] = asdict(certified)
             folder.write_summary(found.summary)
     print(f"everything else: {folder.path}\ntry next:")
-    name = folder.path.name if config.runs == Path("runs") else str(folder.path)
+    other = f"{'meander' if config.reds == ('bline',) else 'bline'} --max-steps {config.horizon}"
     commands = {
         f"evaluate {name}": "play the policy it delivers",
         f"search --resume {name} --total-episodes {2 * config.budget}": "train longer",
         f"search --resume {name} --certify 3": "confirm it by training alone",
-        f"search --red-agent {'meander' if config.reds == ('bline',) else 'bline'}": "another attacker",
+        f"search --red-agent {other}": "another attacker",
     }
+    if config.certify or config.separate:
+        del commands[f"search --resume {name} --certify 3"]
+    width = max(map(len, commands))
     for command, why in commands.items():
-        if "--certify" not in command or not (config.certify or config.separate):
-            print(f"  {'stockade ' + command:<66} {why}")
+        print(f"  stockade {command:<{width}}  {why}")
     return SearchResult(folder.path, found, stopped)

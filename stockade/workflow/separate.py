@@ -48,7 +48,7 @@ class SeparateSession:
                              "fewer --update-steps or --n-envs")  # fmt: skip
         self.config, self.folder = config, folder
         self._strict = config.constraint == "strict"
-        held = [types_red_can_hold(red, config.rules, config.horizon) for red in config.reds]
+        held = [types_red_can_hold(red, config.rules, config.horizon, config.judge) for red in config.reds]
         self.strategy = Strategy(config, np.any(held, axis=0))
         describe = TYPES.describe
         self.runner = Runner(config, folder, config.budget, train, lambda p: describe(p.order, self.strategy.matters))
@@ -268,8 +268,8 @@ def certify(
     config = replace(config, max_episodes=most)
     episodes = whole_updates(config, most)
     inner = SearchFolder(folder.path / "certify")
-    if any(p.order != orders[p.number % 2] for p in inner.read_state().proposals):
-        shutil.rmtree(inner.path)  # of an earlier verdict
+    if any(p.order != orders[p.number % 2] or p.episodes != episodes for p in inner.read_state().proposals):
+        shutil.rmtree(inner.path)  # of an earlier verdict, or of another budget
     inner.path.mkdir(exist_ok=True)
 
     def label(proposed: Proposed) -> str:
@@ -285,7 +285,7 @@ def certify(
     stopped = runner.run(propose, lambda result: None)
     if stopped is not None:
         return stopped
-    policies = [(orders[n % 2], inner.load_policy(n, orders[n % 2])[0]) for n in sorted(runner.results)]
+    policies = [(orders[n % 2], inner.load_policy(n, orders[n % 2])[0]) for n in range(2 * config.certify)]
     values = goal_value(judged_returns(config, policies).mean(axis=2), config.goal)  # (2 K,)
     return compare(*names, "better" if outside else "equal", values[0::2], values[1::2], episodes, summary["margin"])
 

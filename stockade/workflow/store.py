@@ -223,7 +223,8 @@ class SearchFolder:
     # ------------------------------------------------------------------------------------------------------ policies
     def policy_path(self, number: int, order: Order) -> Path:
         """Of a training's policy, without its endings."""
-        slug = "-".join(TYPES.names[u] for u in order) or "no-order" if len(order) <= len(TYPES.names) else "hosts"
+        of_types = len(order) <= len(TYPES.names) and all(isinstance(unit, int) for unit in order)
+        slug = "-".join(TYPES.names[u] for u in order) or "no-order" if of_types else "hosts"
         return self.path / "policies" / f"{number:03d}-{slug}"
 
     def save_policy(self, result: WorkflowResult, config: SearchConfig) -> None:

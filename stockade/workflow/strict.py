@@ -11,7 +11,7 @@ history included; nothing shows it the refusal.
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 import gymnasium
 import numpy as np
@@ -21,9 +21,8 @@ from stockade.cage2.actions import SLEEP
 from stockade.cage2.jit import cached
 from stockade.cage2.scenario import FOOTHOLD, N_HOSTS
 from stockade.learn.mixture import restore_worlds, save_worlds
-from stockade.workflow.orders import FIXED_HOST, NOT_A_FIX
+from stockade.workflow.orders import FIXED_HOST, NOT_A_FIX, Judge, compromised
 
-Judge = Literal["truth", "observed"]
 Rows = TypeVar("Rows")
 _entry_point = cached("cage2/actions.py", "cage2/scenario.py", "workflow/orders.py", "workflow/strict.py")
 
@@ -62,11 +61,6 @@ def _refuse(
                 allowed[i] = SLEEP
                 refused[i] += 1
                 break
-
-
-def compromised(observations: np.ndarray) -> np.ndarray:
-    """(n, 13), above 0 for hosts that blue's observations (n, 52 or more) call compromised: user or privileged."""
-    return observations[:, 3:52:4]
 
 
 def allowed_actions(held: np.ndarray, actions: np.ndarray, places: np.ndarray) -> np.ndarray:

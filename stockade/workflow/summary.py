@@ -14,7 +14,7 @@ import stockade
 from stockade.text import Table, fixed, interval, plural
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import ORDERS, Ranking, Units, members_of
-from stockade.workflow.posterior import Estimate, Measured
+from stockade.workflow.posterior import Estimate, Measured, last_gains
 from stockade.workflow.verdict import Posterior, Verdict, judge, verdict_lines
 
 
@@ -39,6 +39,7 @@ class Outcome:
     total: int = 0  #: number of classes of orders that there are
     tried: str = ""  #: a sentence of what was, in place of counts
     extra: dict[str, Any] = field(default_factory=dict)  #: more for summary.json
+    training_correlation: float = 0.0  #: see `Measured`
     policies: tuple[str, ...] = ()  #: (K,) file of each order's policy, relative to the folder of the search
 
     def measured(self, attackers: Sequence[str]) -> Measured:
@@ -50,7 +51,7 @@ class Outcome:
             tuple(self.units.describe(order, self.matters) for order in self.orders), tuple(attackers),
             tuple(itertools.combinations(names, 2)), self.returns,
             (1 - np.sign(ranks[:, first] - ranks[:, second])) / 2,  # side by side: half
-            self.training_sd, self.free_returns, self.free_sd,
+            self.training_sd, self.free_returns, self.free_sd, self.training_correlation,
         )  # fmt: skip
 
     def equal_orders(self, order: Ranking) -> list[str]:
@@ -71,22 +72,24 @@ class Answer:
     summary: dict[str, Any]
 
 
-def answer(config: SearchConfig, outcome: Outcome) -> Answer:
-    """Judge what was measured."""
+def answer(config: SearchConfig, outcome: Outcome, name: str = "SEARCH") -> Answer:
+    """Judge what was measured; `name` is what the command line calls the search."""
     measured = outcome.measured(config.reds)
     verdicts = judge(measured, margin=config.margin)
     verdict = verdicts[-1] if config.goal == "worst" else verdicts[0]
     ranked = sorted(enumerate(verdict.orders), key=lambda pair: -pair[1].value)
     equal = [outcome.equal_orders(order) for order in outcome.orders]
-    remarks = []
+    remarks = rising(outcome, verdict)
     if found := outcome.extra.get("finer_order"):
         compared = f"{found['gain']:+.2f} points ({found['low']:+.2f} to {found['high']:+.2f})"
-        remarks = [f"The best order of single hosts against the best order of types: {compared}."]
+        remarks.append(f"The best order of single hosts against the best order of types: {compared}.")
     total, left = outcome.total or len(outcome.orders), len(ORDERS) - sum(map(len, equal))
-    coverage = outcome.tried or (f"Not tried: {total - len(outcome.orders)} of {plural(total, 'class', 'classes')} "
-                                 f"({left} of {len(ORDERS)} orders).")  # fmt: skip
-    again = f"stockade search --resume SEARCH --total-episodes {2 * config.budget}"
-    lines = verdict_lines(verdicts, coverage, remarks=remarks, next_step=again)
+    coverage = outcome.tried or f"All {plural(total, 'class', 'classes')} of orders were tried."
+    if total > len(outcome.orders):
+        coverage = f"Not tried: {total - len(outcome.orders)} of {total} classes ({left} of {len(ORDERS)} orders)."
+    again = f"stockade search --resume {name} --total-episodes {2 * config.budget}"
+    asked_first = sorted(verdicts, key=lambda v: v is not verdict)
+    lines = verdict_lines(asked_first, coverage, remarks=remarks, next_step=again)
     return Answer(verdicts, tuple(lines), _table(config, outcome, verdict, ranked), {
         "stockade": stockade.__version__, "format": 2, "verdict": "\n".join(lines), "best": list(verdict.best),
         "margin": verdict.margin, "goal": verdict.goal,
@@ -111,6 +114,20 @@ def answer(config: SearchConfig, outcome: Outcome) -> Answer:
         "curves": {"orders": [*measured.orders, *["no order"] * (verdict.free is not None)], **outcome.curves},
         **outcome.extra,
     })  # fmt: skip
+
+
+def rising(outcome: Outcome, verdict: Verdict) -> list[str]:
+    """A warning if the values of the best orders, or of others that might catch up, still rose when training ended."""
+    rounds = np.array(outcome.curves.get("values", []), np.float64)
+    if outcome.training_correlation == 0 or not len(rounds):  # separate trainings have no rounds
+        return []
+    values = np.array([order.value for order in verdict.orders])
+    gains = last_gains(rounds).max(axis=0)[: len(values)]
+    near = values[: len(gains)] + 2 * gains >= values.max() - verdict.margin
+    if not (highest := float(np.max(gains, where=near, initial=0.0))) > verdict.margin:
+        return []
+    return [f"Values still rose by up to {highest:.1f} points at the end of the training: they are lower bounds, and "
+            "the ranking may be one of learning speed. Train longer."]  # fmt: skip
 
 
 def _table(config: SearchConfig, outcome: Outcome, verdict: Verdict, ranked: list[tuple[int, Posterior]]) -> Table:

@@ -3,8 +3,10 @@
 rounds: train a twentieth of the budget -> play every order greedily on the same validation seeds -> shares, checkpoint
 end:    values stopped improving, or the budget is used -> judge every order on fresh seeds -> measured values
 
-The shares of the environments move towards orders whose values still improve, and towards those near the best. All that
-decides what happens next is in the checkpoint: a search that was killed continues bit for bit.
+In the first fifth most environments have no order: what serves every order is found soonest by many that share it, and
+a training that spreads them evenly from the start often stays where no order is defended well. Then the shares move
+towards orders whose values still improve, and towards those near the best. All that decides what happens next is in the
+checkpoint: a search that was killed continues bit for bit.
 
 `--units hosts`: orders of single hosts, far too many to try, so a Gaussian process proposes which to play.
 training:  each round a new set of host orders (random ones, and neighbours of the best so far) shares the environments
@@ -13,6 +15,7 @@ proposing: with the policy at rest, GP-UCB (Mallows kernel) picks orders, greedy
 judging:   the best host orders beside all orders of types, on fresh common seeds
 """
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -27,12 +30,13 @@ from stockade.workflow.conditioned import ConditionedTraining
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.gaussian_process import GaussianProcess, Observations
 from stockade.workflow.orders import FREE, HOST_UNITS, TYPES, UNITS, Order, Ranking, as_ranking, kendall
-from stockade.workflow.posterior import GAIN_ROUNDS, last_gains, training_noise
+from stockade.workflow.posterior import GAIN_ROUNDS, SHARED_CORRELATION, last_gains, training_noise
 
 ROUNDS = 20  #: of a whole budget
 FINISH = 0.2  #: Once values no longer improve, so much of what was used goes into running the schedules to their end.
 VALIDATION_SEED, JUDGE_SEED = 1_700_000_000, 1_800_000_000  #: first seeds of both; no training has them
-_EVEN = 0.5  #: part of the environments that is always spread evenly over all orders
+HEAD_START, HEAD_START_SHARE = 0.2, 0.7  #: part of the budget in which so many of the environments have no order
+_EVEN = 0.7  #: part of the environments that is always spread evenly over all orders
 REFERENCES_SHARE = 0.3  #: part of the environments that keeps to orders of types, or to none
 FRESH = 40  #: host orders that share the other environments from one round to the next
 PROPOSED, PROPOSING_ROUNDS = 12, 12  #: orders that GP-UCB picks at once when the policy is at rest, and how often
@@ -64,6 +68,8 @@ class TogetherTraining(ConditionedTraining):
         self.n_first = len(orders)  #: orders that it begins with; later ones follow these
         self.best: list[Ranking] = []  #: of the later ones, the best first
         self.episodes_by_order = np.zeros(len(orders), np.int64)
+        self.value_error = np.zeros((len(config.reds), len(orders)))  #: standard error of the latest values
+        self._head_start()
         self._begin, self._before = time.monotonic(), 0.0
         self._restore()
 
@@ -89,13 +95,20 @@ class TogetherTraining(ConditionedTraining):
         self.curves.shares.append(self.shares.tolist())
         self.curves.values.append(self._measured().tolist())
         self.curves.episodes.append(self.episodes)
+        self._head_start()
         if self.last_goal == self.budget and no_longer_improving(self.curves.values[self._first_round :]):
             self.last_goal = min(self.budget, int(self.episodes * (1 + FINISH)))
+
+    def _head_start(self) -> None:
+        if self.episodes < HEAD_START * self.budget:
+            self.shares *= 1 - HEAD_START_SHARE
+            self.shares[self.n_first - 1] += HEAD_START_SHARE
 
     def _measured(self) -> np.ndarray:
         """(attackers, ...) values of a round, for the curves; sets the shares of what is trained next."""
         episodes = round_episodes(self.budget, len(self.orders))
-        values = self.returns(episodes, VALIDATION_SEED).mean(axis=2)
+        returns = self.returns(episodes, VALIDATION_SEED)
+        values, self.value_error = returns.mean(axis=2), returns.std(axis=2) / math.sqrt(episodes)
         self.shares = next_shares([*map(np.array, self.curves.values), values], self.config.goal)
         return values
 
@@ -158,7 +171,7 @@ def goal_returns(returns: np.ndarray, goal: str) -> np.ndarray:
 
 
 def next_shares(values: Sequence[np.ndarray], goal: str) -> np.ndarray:
-    """(orders,) of the environments: half of them evenly, the rest by what is still to be gained and to be decided.
+    """(orders,) of the environments: most of them evenly, the rest by what is still to be gained and to be decided.
 
     Given (attackers, orders) values of each round so far.
     """
@@ -199,7 +212,8 @@ class HostTraining(TogetherTraining):
         candidates = range(max(references, len(known) - FRESH), len(known))
         hosts = [*candidates, *(k for k, order in enumerate(known) if order in self.best and k not in candidates)]
         episodes = round_episodes(self.budget, references + FRESH)
-        values = self.returns(episodes, VALIDATION_SEED, [*range(references), *hosts]).mean(axis=2)
+        returns = self.returns(episodes, VALIDATION_SEED, [*range(references), *hosts])
+        values, self.value_error = returns.mean(axis=2), returns.std(axis=2)[:, :references] / math.sqrt(episodes)
         ranked = np.argsort(-goal_value(values[:, references:], self.config.goal), kind="stable")
         self.best = [known[hosts[k]] for k in ranked[:FINALISTS]]
         fresh = self._fresh(np.random.default_rng([self.config.seed, len(self.curves.episodes) + 1]))
@@ -226,7 +240,8 @@ def propose(training: HostTraining) -> list[int]:
         training.add_orders(_pick(known, data, _pool(known, data.values, training, rng), training))
         returns = training.returns(PROPOSED_EPISODES, PROPOSE_SEED, range(before, len(training.orders)))
         values = np.concatenate([data.values, goal_value(returns.mean(axis=2), training.config.goal)])
-        variances = np.concatenate([data.variances, returns.mean(axis=0).var(axis=1) / PROPOSED_EPISODES])
+        judged = np.stack([goal_returns(returns[:, k], training.config.goal) for k in range(returns.shape[1])])
+        variances = np.concatenate([data.variances, judged.var(axis=1) / PROPOSED_EPISODES])
         data = Observations(np.arange(len(values)), values, variances)
     process = GaussianProcess.fit(distances(training.orders[first:], training.matters), data)
     ranked = np.argsort(-process.posterior().mean, kind="stable")[:FINALISTS]
@@ -303,5 +318,8 @@ def finer(training: HostTraining, judged: Sequence[int], returns: np.ndarray) ->
     merit = goal_value(training.returns(CHOOSING_EPISODES, CHOOSE_SEED, judged).mean(axis=2), goal)
     pair = types + int(merit[types:].argmax()), int(merit[:types].argmax())
     gain, half = mean_interval(np.subtract(*(goal_returns(returns[:, k], goal) for k in pair)))
+    # Another training would rank two orders of one network differently by about this much.
+    noise = training.training_sd()[:, pair[1]].max() * math.sqrt(2 * (1 - SHARED_CORRELATION))
+    half = math.hypot(half, 1.96 * noise)
     hosts, of_types = (HOST_UNITS.describe(training.orders[judged[k]], training.matters) for k in pair)
     return {"finer_order": {"gain": gain, "low": gain - half, "high": gain + half, "hosts": hosts, "types": of_types}}

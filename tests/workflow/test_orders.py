@@ -206,3 +206,14 @@ def test_red_holds_nothing_else_in_other_play(red: str, policy: str) -> None:
 
 def test_all_matter() -> None:
     assert len(set(classes_of(ALL_MATTER).tolist())) == 120
+
+
+def test_with_the_observation_as_judge_a_type_counts_that_only_seems_compromised() -> None:
+    """Meander never holds the defender, but blue's observation calls it compromised at times."""
+    assert "defender" not in names_of(types_red_can_hold("meander", horizon=30))
+    assert "defender" in names_of(types_red_can_hold("meander", horizon=30, judge="observed"))
+    np.testing.assert_array_equal(types_red_can_hold("bline", judge="observed"), types_red_can_hold("bline"))
+
+
+def names_of(held: np.ndarray) -> list[str]:
+    return [UNIT_TYPES[k] for k in np.flatnonzero(held)]

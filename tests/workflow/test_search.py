@@ -140,3 +140,58 @@ def test_a_finished_search_is_extended(whole: SearchResult, finished: Path) -> N
     assert sum(entry["episodes"] for entry in after["classes"]) > sum(entry["episodes"] for entry in before["classes"])
     shared = len(before["curves"]["episodes"])
     assert after["curves"]["episodes"][:shared] == before["curves"]["episodes"]
+
+
+def test_flags_without_effect_are_named_even_if_they_repeat_a_default() -> None:
+    from stockade.workflow.config import RewardFlags
+
+    config = SearchConfig(first_version=RewardFlags(compliance_threshold=0.95), goal="worst", gp_beta=1.0)
+    assert config.without_effect() == [
+        "--compliance-threshold has no effect with --constraint strict",
+        "--goal has no effect with a single attacker",
+        "--gp-beta has no effect with --train together",
+    ]
+    hosts = SearchConfig(red="bline,meander", goal="worst", units="hosts", gp_beta=1.0)
+    assert hosts.without_effect() == []
+    assert SearchConfig(train="separate", search="all", gp_beta=1.0).without_effect() == [
+        "--gp-beta has no effect with --search all"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"n_eval_episodes": 0}, "n_eval_episodes=0 must be at least 2"),
+        ({"update_steps": 400}, "total_episodes=1200 is less than two updates"),
+    ],
+)
+def test_numbers_that_would_end_in_nothing_are_refused_at_once(
+    tmp_path: Path, options: dict[str, Any], error: str
+) -> None:
+    with pytest.raises(InputError, match=error):
+        searched(tmp_path, **options)
+    assert not (tmp_path / "x").exists()
+
+
+def test_values_that_still_rise_are_called_lower_bounds(whole: SearchResult) -> None:
+    assert "they are lower bounds" in whole.verdict.replace("\n  ", " ")  # 1,200 episodes are far too few
+
+
+def test_certifying_again_never_mixes_orders_or_budgets(finished: Path) -> None:
+    def certified(seeds: int, episodes: int) -> dict[str, Any]:
+        options: dict[str, Any] = {"certify": seeds, "max_episodes": episodes, "plots": False}
+        return dict(search(SearchConfig(resume="x", runs=finished, **options)).to_dict()["certified"])
+
+    two, longer = certified(2, 100), certified(2, 200)
+    assert (two["episodes"], longer["episodes"]) == (100, 200)
+    assert set(two["leader_values"]).isdisjoint(longer["leader_values"])
+    assert certified(1, 200)["leader_values"] == longer["leader_values"][:1]
+
+
+def test_a_policy_file_of_a_strict_search_is_kept_to_its_order(finished: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="policy for all orders of a search: name the search"):
+        stockade.load(finished / "x" / "policies" / "conditioned.json")
+    alone = searched(tmp_path / "alone", train="separate", n_workflows=1, max_episodes=200, total_episodes=400)
+    file = next(path for path in (alone.folder / "policies").glob("*.json") if "no-order" not in path.name)
+    agent: Any = stockade.load(file)
+    assert [agent.units.names[unit] for unit in agent.order] == file.stem.split("-")[1:]

@@ -123,3 +123,25 @@ def test_a_plateau_needs_every_order_to_have_stopped() -> None:
     assert not no_longer_improving(still[:7])
     slow = [np.array([[-4.0, -14.0 + 0.1 * k]]) for k in range(8)]
     assert not no_longer_improving(slow)
+
+
+def test_most_environments_have_no_order_in_the_first_fifth_and_few_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stockade.workflow.together.no_longer_improving", lambda values: False)
+    curves = trained(SearchConfig(**SMALL), None).curves
+    free = np.array([shares[-1] for shares in curves.shares])
+    early = np.array([0, *curves.episodes[:-1]]) < 0.2 * SMALL["total_episodes"]  # when the shares were set
+    assert (free[early] >= 0.7).all()
+    assert (free[~early] < 0.7).all()
+    assert early.sum() >= 2
+
+
+def test_whether_an_extension_still_improves_is_not_judged_by_the_rounds_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rounds before seem to have settled; those after it are fewer than a judgement needs."""
+    monkeypatch.setattr("stockade.workflow.together.no_longer_improving", lambda values: False)
+    trained(SearchConfig(**SMALL), tmp_path / "checkpoints")
+    monkeypatch.setattr("stockade.workflow.together.no_longer_improving", lambda values: len(values) >= 8)
+    longer = trained(SearchConfig(**{**SMALL, "total_episodes": 1000}), tmp_path / "checkpoints", stop_after=10)
+    assert longer.extended_from == 800
+    assert longer.last_goal == 1000

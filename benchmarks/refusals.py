@@ -1,0 +1,75 @@
+"""What would it be worth to know that a fix was refused? Trains with and without a bit that says so.
+
+    python benchmarks/refusals.py [--red-agent bline] [--max-steps 30] [--episodes 100000] [--seeds 2]
+
+In a search a refused fix looks like Sleep. Agents that see one more bit, "the last fix was refused", know at least as
+much as any agent that infers refusals from its own history: what they gain is the most that the inference can be worth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from typing import Any
+
+import numpy as np
+
+from stockade.text import Table, fixed
+from stockade.workflow.conditioned import ConditionedTraining
+from stockade.workflow.config import SearchConfig
+from stockade.workflow.orders import FREE, ORDERS, TYPES, representative, types_red_can_hold
+from stockade.workflow.strict import StrictVectorEnv
+from stockade.workflow.together import JUDGE_SEED, TogetherTraining
+
+
+class TellingVectorEnv(StrictVectorEnv):
+    """The last bit of the context says whether the last action was refused."""
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        over = self._dead.copy()
+        result = super().step(actions)
+        self._seen[:, -1] = (self._allowed != actions) & ~over
+        return result
+
+
+class TellingTraining(TogetherTraining):
+    """The training of a search whose agents see refusals."""
+
+    def _make(self, red: str, n: int, autoreset_mode: str = "next_step") -> StrictVectorEnv:
+        places, contexts = self._tables
+        world = super()._make(red, n, autoreset_mode).envs
+        return TellingVectorEnv(world, places, np.pad(contexts, ((0, 0), (0, 1))), self.config.judge)
+
+
+def values(kind: type[TogetherTraining], config: SearchConfig, orders: list[Any]) -> np.ndarray:
+    """(orders,) mean returns of 4,000 greedy episodes each."""
+    with contextlib.closing(kind(config, orders, None)) as training:
+        training.run(lambda: False, lambda t: None)
+        return ConditionedTraining.returns(training, 4_000, JUDGE_SEED).mean(axis=(0, 2))
+
+
+def main() -> None:
+    """Print the values of all orders, means over seeds."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--red-agent", default="bline")
+    parser.add_argument("--max-steps", type=int, default=30)
+    parser.add_argument("--episodes", type=int, default=100_000, help="of each training (default 100,000)")
+    parser.add_argument("--seeds", type=int, default=2)
+    given = parser.parse_args()
+    matters = types_red_can_hold(given.red_agent, horizon=given.max_steps)
+    orders: list[Any] = [*dict.fromkeys(representative(order, matters) for order in ORDERS), FREE]
+    found = np.array([
+        [values(kind, SearchConfig(given.red_agent, given.max_steps, given.episodes, seed=seed), orders)
+         for kind in (TogetherTraining, TellingTraining)]
+        for seed in range(given.seeds)
+    ])  # fmt: skip
+    rows = []
+    for k, order in enumerate(orders):
+        hidden, shown = found[:, 0, k], found[:, 1, k]
+        seeds = ", ".join(fixed(d) for d in shown - hidden)
+        rows.append([TYPES.describe(order, matters), fixed(hidden.mean()), fixed(shown.mean()), seeds])
+    print(Table(["order", "hidden", "shown", "shown minus hidden, by seed"], rows))
+
+
+if __name__ == "__main__":
+    main()
