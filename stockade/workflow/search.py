@@ -266,7 +266,7 @@ def finish(config: SearchConfig, folder: SearchFolder, outcome: Outcome) -> Sear
     }
     if config.certify or config.separate:
         del commands[f"search --resume {name} --certify 3"]
-    width = max(map(len, commands))
+    width = max((len(command) for command in commands if len(command) < 70), default=0)
     for command, why in commands.items():
         print(f"  stockade {command:<{width}}  {why}")
     return SearchResult(folder.path, found, stopped)

@@ -82,7 +82,7 @@ def answer(config: SearchConfig, outcome: Outcome, name: str = "SEARCH") -> Answ
     remarks = rising(outcome, verdict)
     if found := outcome.extra.get("finer_order"):
         compared = f"{found['gain']:+.2f} points ({found['low']:+.2f} to {found['high']:+.2f})"
-        remarks.append(f"The best order of single hosts against the best order of types: {compared}.")
+        remarks.insert(0, f"The best order of single hosts against the best order of types: {compared}.")
     total, left = outcome.total or len(outcome.orders), len(ORDERS) - sum(map(len, equal))
     coverage = outcome.tried or f"All {plural(total, 'class', 'classes')} of orders were tried."
     if total > len(outcome.orders):

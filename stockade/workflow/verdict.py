@@ -147,7 +147,8 @@ def verdict_lines(
     if any(order.status == "open" for verdict in verdicts for order in verdict.orders):
         sentences.append(f"To settle what is open: {next_step or 'more training or evaluation episodes'}.")
     # A line does not break inside an order.
-    wrapped = [textwrap.wrap(s.replace(" > ", "\xa0>\xa0"), WIDTH, subsequent_indent="  ") for s in sentences]
+    wrap = textwrap.TextWrapper(WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False).wrap
+    wrapped = [wrap(sentence.replace(" > ", "\xa0>\xa0")) for sentence in sentences]
     return [line.replace("\xa0", " ") for lines in wrapped for line in lines]
 
 

@@ -18,9 +18,10 @@ from stockade.workflow.separate import SeparateSession
 from stockade.workflow.store import SearchFolder
 from tests.workflow.fake import reward_config
 
-RECORDED = json.loads((Path(__file__).parents[1] / "data" / "reward_searches.json").read_text())
+RECORDINGS = json.loads((Path(__file__).parents[1] / "data" / "reward_searches.json").read_text())["recordings"]
 #: Sums of floats differ in the last bit between kinds of processors, and training turns that into other actions.
 ARITHMETIC = [torch.backends.cpu.get_cpu_capability(), torch.__version__, np.__version__, numba.__version__]
+RECORDED = next((recording for recording in RECORDINGS if recording["arithmetic"] == ARITHMETIC), None)
 
 
 def known(value: object) -> object:
@@ -28,9 +29,10 @@ def known(value: object) -> object:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-@pytest.mark.skipif(RECORDED["arithmetic"] != ARITHMETIC, reason=f"recorded with {RECORDED['arithmetic']}")
-@pytest.mark.parametrize("recorded", RECORDED["searches"], ids=["defaults", "inherit, greedy", "all options"])
-def test_the_same_seed_gives_the_numbers_of_the_first_version(recorded: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.skipif(RECORDED is None, reason=f"nothing is recorded with {ARITHMETIC}")
+@pytest.mark.parametrize("number", range(3), ids=["defaults", "inherit, greedy", "all options"])
+def test_the_same_seed_gives_the_numbers_of_the_first_version(number: int, tmp_path: Path) -> None:
+    recorded: dict[str, Any] = RECORDED["searches"][number]
     names = {"max_steps": "horizon", "red_agent": "red"}
     config = reward_config(runs=tmp_path, **{names.get(k, k): v for k, v in recorded["settings"].items()})
     folder = SearchFolder.create(config)
