@@ -231,8 +231,7 @@ def save_policy(folder: Path, training: TogetherTraining, orders: Sequence[Ranki
 # -------------------------------------------------------------------------------------------------------- at the end
 def finish(config: SearchConfig, folder: SearchFolder, outcome: Outcome) -> SearchResult:
     """Judge, write summary.json, print the verdict and the table, draw the pictures; certify if that was asked for."""
-    name = folder.path.name if config.runs == Path("runs") else str(folder.path)
-    found = answer(config, outcome, name)
+    found = answer(config, outcome, folder.path.name)
     folder.write_summary(found.summary)
     print("", *found.lines, "", found.table, "= equal to the best, ? still open. Intervals of 95%.", sep="\n")
     print(f"\n{outcome.ended}, {duration(outcome.seconds)}.")
@@ -257,6 +256,7 @@ def finish(config: SearchConfig, folder: SearchFolder, outcome: Outcome) -> Sear
             found.summary["certified"] = asdict(certified)
             folder.write_summary(found.summary)
     print(f"everything else: {folder.path}\ntry next:")
+    name = folder.path.name if config.runs == Path("runs") else str(folder.path)
     other = f"{'meander' if config.reds == ('bline',) else 'bline'} --max-steps {config.horizon}"
     commands = {
         f"evaluate {name}": "play the policy it delivers",
