@@ -208,7 +208,7 @@ def test_a_model_for_other_observations_or_another_file_is_refused(tmp_path: Pat
         file.writestr("something", "else")
     with pytest.raises(InputError, match="no saved model"):
         scores(str(tmp_path / "x.zip"))
-    with pytest.raises(InputError, match="no saved model"):
+    with pytest.raises(InputError, match="there is no file"):
         scores(str(tmp_path / "nothing.zip"))
 
 
