@@ -21,7 +21,7 @@ from stockade.bench.pictures import PICTURES, save
 from stockade.bench.result import RESULTS, Figure, Results, Tag, Tags, figures, flat_table, in_order, read_results
 from stockade.errors import InputError
 from stockade.files import write_durably
-from stockade.text import Table
+from stockade.text import Table, plural
 
 PAGES = (Path("README.md"), Path("docs/benchmarks.md"), Path("docs/first-version.md"), Path("docs/search.md"))
 FIRST_VERSION = RESULTS.parent / "first_version.json"
@@ -121,7 +121,7 @@ def grid(bench: str, unit: str, *rows: str, by: str = "n_envs", head: str = "{} 
 
 def _runs(results: Results) -> str:
     """How each bench was run, and on what."""
-    machines = {f"{r.stamp['cores']} cores of {r.stamp['cpu']}, {r.stamp.get('cache')} last cache, "
+    machines = {f"{plural(r.stamp['cores'], 'core')} of {r.stamp['cpu']}, {r.stamp.get('cache')} last cache, "
                 f"{r.stamp['memory_gib']} GiB, Python {r.stamp['python']}" for r in results.values()}  # fmt: skip
     packages = {f"{name} {version}" for r in results.values() for name, version in r.stamp["packages"].items()}
     rows = [[f"`{r.command}`", f"{r.seconds:.0f}", str(r.stamp["date"])[:10], str(r.stamp["commit"]),
