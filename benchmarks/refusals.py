@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from stockade.text import Table, fixed
-from stockade.workflow.conditioned import ConditionedTraining
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import FREE, ORDERS, TYPES, representative, types_red_can_hold
 from stockade.workflow.strict import StrictVectorEnv
@@ -45,7 +44,7 @@ def values(kind: type[TogetherTraining], config: SearchConfig, orders: list[Any]
     """(orders,) mean returns of 4,000 greedy episodes each."""
     with contextlib.closing(kind(config, orders, None)) as training:
         training.run(lambda: False, lambda t: None)
-        return ConditionedTraining.returns(training, 4_000, JUDGE_SEED).mean(axis=(0, 2))
+        return training.returns(4_000, JUDGE_SEED).mean(axis=(0, 2))
 
 
 def main() -> None:

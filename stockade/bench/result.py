@@ -19,7 +19,7 @@ from typing import Any, Self
 from stockade.cores import available_cores
 from stockade.errors import InputError
 from stockade.files import as_json, write_durably
-from stockade.text import Table, median_range
+from stockade.text import Table, median_range, plural
 
 Tag = str | int | float
 Tags = dict[str, Any]  # By name: words and numbers
@@ -121,7 +121,8 @@ class Result:
         """Machine, figures, and what was left out."""
         stamp = self.stamp
         versions = ", ".join(f"{name} {version}" for name, version in stamp["packages"].items())
-        print(f"{stamp['cores']} cores of {stamp['cpu']}, Python {stamp['python']}, {versions}; load {stamp['load']}")
+        cores = plural(stamp["cores"], "core")
+        print(f"{cores} of {stamp['cpu']}, Python {stamp['python']}, {versions}; load {stamp['load']}")
         if self.figures:
             print(flat_table(self.figures))
         for why in dict.fromkeys(skip.why for skip in self.skipped):

@@ -11,6 +11,7 @@ import numpy as np
 
 from stockade.errors import InputError, did_you_mean
 from stockade.learn.agents import Agent
+from stockade.learn.checkpoint import Checkpoint
 from stockade.learn.checkpoint import load as load_checkpoint
 from stockade.learn.policy import Architecture, Policy
 from stockade.workflow.orders import UNITS, Judge, Ranking, Units, as_ranking, compromised
@@ -49,12 +50,14 @@ def find_policy(name: str | Path, runs: Path, *, greedy: bool = True) -> Agent |
     if (folder := find_search(name, runs)) is not None:
         return load_search(folder, greedy=greedy)
     path = Path(name)
-    rest = load_checkpoint(path.with_suffix("")).rest if path.suffix == ".json" and path.is_file() else {}
-    if "constraint" not in rest:
+    if path.suffix != ".json" or not path.is_file():
         return None
-    if "order" not in rest:
+    checkpoint = load_checkpoint(path.with_suffix(""))
+    if "constraint" not in checkpoint.rest:
+        return None
+    if "order" not in checkpoint.rest:
         raise InputError(f"{path} is the policy for all orders of a search: name the search, {path.parent.parent}")
-    return load_order(path, as_ranking(rest["order"]), greedy=greedy)
+    return _agent(checkpoint, as_ranking(checkpoint.rest["order"]), greedy, path.stem)
 
 
 def load_search(folder: Path, *, order: str | None = None, greedy: bool = True) -> Agent:
@@ -74,13 +77,13 @@ def load_search(folder: Path, *, order: str | None = None, greedy: bool = True) 
         raise InputError(f"{folder} has not judged the order {wanted!r}.{did_you_mean(wanted, classes)} It has: "
                          f"{'; '.join(classes)}")  # fmt: skip
     entry = classes[wanted]
-    return load_order(folder / entry["policy"], as_ranking(entry["ranking"]), greedy=greedy, name=folder.name)
+    checkpoint = load_checkpoint((folder / entry["policy"]).with_suffix(""))
+    return _agent(checkpoint, as_ranking(entry["ranking"]), greedy, folder.name)
 
 
-def load_order(path: Path, order: Ranking, *, greedy: bool = True, name: str = "") -> Agent:
-    """A policy of a search from its file, for an order."""
-    checkpoint = load_checkpoint(path.with_suffix(""))
-    rest, name = checkpoint.rest, name or path.stem
+def _agent(checkpoint: Checkpoint, order: Ranking, greedy: bool, name: str) -> Agent:
+    """A policy of a search, for an order."""
+    rest = checkpoint.rest
     policy = Policy(Architecture.from_json(rest["architecture"]))
     policy.load_weights(checkpoint.arrays, prefix="policy.")
     rule = rest.get("constraint")

@@ -26,7 +26,7 @@ LEVEL_VARIANCE = 10.0  # prior variance of what the centres have in common, in s
 PARTICLES = 4000
 PRIOR_EPISODES = 3.0  # that the pooled variance counts for beside an order's own
 #: Standard deviation of a value between trainings with different seeds, as shares of the value itself and of its gap to
-#: the best order, and its correlation between orders that one network plays. Measured: docs/search.md, "How sure".
+#: the best order, and its correlation between orders that one network plays. See docs/search.md, "The method".
 VALUE_SHARE, GAP_SHARE, SHARED_CORRELATION = 0.025, 0.07, 0.5
 MOVING_ROUNDS, GAIN_ROUNDS = 3, 4  # the last ones that show how much values move, and what they gain
 PRIOR_ROUNDS = 6.0  # that the pooled movement of values counts for beside an order's own

@@ -79,7 +79,7 @@ def answer(config: SearchConfig, outcome: Outcome, name: str = "SEARCH") -> Answ
     verdict = verdicts[-1] if config.goal == "worst" else verdicts[0]
     ranked = sorted(enumerate(verdict.orders), key=lambda pair: -pair[1].value)
     equal = [outcome.equal_orders(order) for order in outcome.orders]
-    remarks = rising(outcome, verdict)
+    remarks = [] if config.separate else rising(outcome, verdict)  # separate trainings have no rounds
     if found := outcome.extra.get("finer_order"):
         compared = f"{found['gain']:+.2f} points ({found['low']:+.2f} to {found['high']:+.2f})"
         remarks.insert(0, f"The best order of single hosts against the best order of types: {compared}.")
@@ -119,7 +119,7 @@ def answer(config: SearchConfig, outcome: Outcome, name: str = "SEARCH") -> Answ
 def rising(outcome: Outcome, verdict: Verdict) -> list[str]:
     """A warning if the values of the best orders, or of others that might catch up, still rose when training ended."""
     rounds = np.array(outcome.curves.get("values", []), np.float64)
-    if outcome.training_correlation == 0 or not len(rounds):  # separate trainings have no rounds
+    if not len(rounds):
         return []
     values = np.array([order.value for order in verdict.orders])
     gains = last_gains(rounds).max(axis=0)[: len(values)]

@@ -73,12 +73,11 @@ class TogetherTraining(ConditionedTraining):
         self._begin, self._before = time.monotonic(), 0.0
         self._restore()
 
-    def run(self, should_stop: Callable[[], bool], show: Callable[[Self], None]) -> bool:
-        """Train to the end; False if `should_stop` said so before. `show` is called after every iteration."""
+    def run(self, should_stop: Callable[[], bool], show: Callable[[Self], None]) -> None:
+        """Train to the end, or until `should_stop`. `show` is called after every iteration."""
         while (before := self.episodes) + self.config.update_episodes <= self.last_goal:  # the budget is never exceeded
             if should_stop():
-                self.save()
-                return False
+                break
             played = self.advance(self.last_goal)
             counts = np.bincount(played.order, minlength=len(self.orders))
             counts[: len(self.episodes_by_order)] += self.episodes_by_order
@@ -89,7 +88,6 @@ class TogetherTraining(ConditionedTraining):
                 self.save()
             show(self)
         self.save()
-        return True
 
     def _round(self) -> None:
         self.curves.shares.append(self.shares.tolist())
