@@ -4,6 +4,10 @@ shares of the orders -> environments (lanes: attackers x shards) -> PPO -> greed
 
 An order costs a few bits of input, so what is learned about the attacker serves all orders. The same class trains a
 single order alone: a list of one.
+
+A Restore costs a point at once and pays off later, so PPO soon gives it up, and never finds what an order needs it for:
+the values of such orders then are too low by many points, in every training alike. Here a Restore is paid for at first,
+and its price comes back step by step: every policy has seen what Restores are good for before it saves them.
 """
 
 import itertools
@@ -28,6 +32,8 @@ from stockade.workflow.strict import Played, StrictVectorEnv, joined
 USEFUL_ACTIONS = tuple(np.flatnonzero(ACTION_MASK).tolist())
 #: How far the places in the shares move from one iteration to the next, so that small shares get their turn.
 _GOLDEN = 0.6180339887498949
+#: Points that a Restore earns at the start of a training, beyond its price, and how far along that has run out.
+RESTORE_BONUS, BONUS_UNTIL = 1.5, 0.3
 
 
 class ConditionedTraining:
@@ -66,6 +72,9 @@ class ConditionedTraining:
     def advance(self, until: int) -> Played:
         """One iteration of PPO on the way to `until` episodes in all, where the schedules end; what was played."""
         self._assign(self.learner.iteration + 1)
+        bonus = RESTORE_BONUS * self.config.reward.restore * max(0.0, 1 - self.progress / BONUS_UNTIL)
+        for env in self.envs:
+            env.restore_bonus = bonus
         before, left = self.episodes, max(1, until - self.episodes)
         result = self.learner.collect()
         self.learner.improve(result, self.progress)

@@ -25,9 +25,9 @@ SPREADS = 8
 LEVEL_VARIANCE = 10.0  # prior variance of what the centres have in common, in squares of the measured range
 PARTICLES = 4000
 PRIOR_EPISODES = 3.0  # that the pooled variance counts for beside an order's own
-#: Standard deviation of a value between trainings with different seeds, as shares of the value itself and of its gap to
-#: the best order, and its correlation between orders that one network plays. See docs/search.md, "The method".
-VALUE_SHARE, GAP_SHARE, SHARED_CORRELATION = 0.025, 0.07, 0.5
+#: Standard deviations between trainings with different seeds. All orders that one network plays move together, by a
+#: share of the best value; each moves by itself by shares of its value and of its gap to the best. See docs/search.md.
+LEVEL_SHARE, VALUE_SHARE, GAP_SHARE = 0.025, 0.01, 0.07
 MOVING_ROUNDS, GAIN_ROUNDS = 3, 4  # the last ones that show how much values move, and what they gain
 PRIOR_ROUNDS = 6.0  # that the pooled movement of values counts for beside an order's own
 
@@ -50,14 +50,14 @@ class Measured:
     training_sd: np.ndarray | None = None  #: (A, K)
     free_returns: np.ndarray | None = None  #: (A, E) of the agent that may repair in any order
     free_training_sd: np.ndarray | None = None  #: (A,)
-    training_correlation: float = 0.0  #: of the training noise of different orders: above 0 if they share a network
+    level_sd: np.ndarray | None = None  #: (A,) of training noise that all values of one network have in common
 
     def __post_init__(self) -> None:
         a, k, episodes = len(self.attackers), len(self.orders), np.shape(self.returns)[-1]
         if not a or not k or episodes < 2:
             raise InputError(f"{a} attackers, {k} orders, {episodes} episodes: one, one and 2 episodes are the least")
         shapes = {"returns": (a, k, episodes), "precedes": (k, len(self.pairs)), "training_sd": (a, k),
-                  "free_returns": (a, episodes), "free_training_sd": (a,)}  # fmt: skip
+                  "free_returns": (a, episodes), "free_training_sd": (a,), "level_sd": (a,)}  # fmt: skip
         for name, shape in shapes.items():
             if getattr(self, name) is None:
                 continue
@@ -83,9 +83,8 @@ def sample_values(measured: Measured, draws: int, rng: np.random.Generator) -> t
             training_sd = np.append(
                 training_sd, 0.0 if measured.free_training_sd is None else measured.free_training_sd[a]
             )
-        correlation = np.full((len(returns), len(returns)), measured.training_correlation)
-        np.fill_diagonal(correlation, 1.0)
-        means, noise = returns.mean(axis=1), noise_of_means(returns) + correlation * np.outer(training_sd, training_sd)
+        level = 0.0 if measured.level_sd is None else measured.level_sd[a] ** 2
+        means, noise = returns.mean(axis=1), noise_of_means(returns) + np.diag(training_sd**2) + level
         values.append(_sample_grouped(means[:k], noise[:k, :k], draws, rng))
         if measured.free_returns is not None:
             # The free agent's noise given the orders' noise in each draw: what common seeds have in common cancels.
@@ -114,21 +113,24 @@ def noise_of_means(returns: np.ndarray) -> np.ndarray:
     return correlations * np.outer(sd, sd) / episodes
 
 
-def training_noise(rounds: np.ndarray) -> np.ndarray:
-    """(attackers, orders) sd of the training noise, from the values in each round (rounds, attackers, orders).
+def training_noise(rounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sd of the training noise, from the values in each round (rounds, attackers, orders).
 
-    Trainings with different seeds differ by a share of the value and of the gap to the best order, which one training
+    Returns: (attackers, orders) of what each order has by itself, and (attackers,) of what moves all of them alike.
+
+    Trainings with different seeds differ by shares of the values and of the gaps to the best order, which one training
     cannot see. What it sees adds to it: how much its values still move (a few rounds tell little of one order, so all
     orders share what they say), and their last gain, which stands for what more training may bring.
     """
-    values, last = rounds[-1], rounds[-MOVING_ROUNDS:]
-    gap = values.max(axis=1, keepdims=True) - values
-    between = np.hypot(GAP_SHARE * gap, VALUE_SHARE * np.abs(values)) + 1e-9
-    moved = (last.std(axis=0, ddof=len(last) > 1) / between) ** 2
-    freedom = len(last) - 1
+    values, last, gains = rounds[-1], rounds[-MOVING_ROUNDS:], last_gains(rounds)
+    best, freedom = values.max(axis=1, keepdims=True), len(last) - 1
+    level, common_gain = last.mean(axis=2, keepdims=True), np.median(gains, axis=1, keepdims=True)
+    between = np.hypot(GAP_SHARE * (best - values), VALUE_SHARE * np.abs(values)) + 1e-9
+    moved = ((last - level).std(axis=0, ddof=freedom > 0) / between) ** 2
     pooled = PRIOR_ROUNDS * moved.mean(axis=1, keepdims=True) + freedom * moved
-    variance = between**2 * (1 + pooled / (PRIOR_ROUNDS + freedom - 2))
-    return np.asarray(np.sqrt(variance + np.maximum(last_gains(rounds), 0.0) ** 2))
+    own = between**2 * (1 + pooled / (PRIOR_ROUNDS + freedom - 2)) + np.maximum(gains - common_gain, 0.0) ** 2
+    common = (LEVEL_SHARE * best) ** 2 + level.var(axis=0, ddof=freedom > 0) + np.maximum(common_gain, 0.0) ** 2
+    return np.sqrt(own), np.sqrt(common[:, 0])
 
 
 def last_gains(rounds: np.ndarray) -> np.ndarray:

@@ -30,7 +30,6 @@ from stockade.workflow.board import Board
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import FREE, ORDERS, TYPES, Ranking, hosts_red_can_hold, representative
 from stockade.workflow.policies import load_search
-from stockade.workflow.posterior import SHARED_CORRELATION
 from stockade.workflow.store import SearchFolder
 from stockade.workflow.summary import Answer, Outcome, answer
 from stockade.workflow.together import JUDGE_SEED, HostTraining, TogetherTraining, finer, goal_value, propose
@@ -147,8 +146,8 @@ def _together(config: SearchConfig, folder: SearchFolder) -> Outcome | int:
     training = (TogetherTraining(config, [*types, FREE], checkpoints) if config.units == "types"
                 else HostTraining(config, held, types, checkpoints))  # fmt: skip
     if training.extended_from is not None:
-        print(f"extended from {training.extended_from:,} to {training.budget:,} episodes: learning rate, exploration "
-              "and discount go back to where the larger budget has them", flush=True)  # fmt: skip
+        print(f"extended from {training.extended_from:,} to {training.budget:,} episodes: learning rate, exploration, "
+              "discount and the bonus of Restores go back to where the larger budget has them", flush=True)  # fmt: skip
     elif training.episodes:
         print(f"continuing {folder.path} after {training.episodes:,} episodes", flush=True)
     else:
@@ -189,7 +188,8 @@ def _measure(training: TogetherTraining, matters: np.ndarray) -> Outcome:
     print(f"judging every order by {judged:,} greedy episodes ...", flush=True)
     chosen = [*range(references - 1), *finalists, references - 1]  # the free agent is the last
     returns = training.returns(judged, JUDGE_SEED, chosen)
-    moved = training.training_sd()[:, :references]
+    noise, level = training.training_noise()
+    moved = noise[:, :references]
     sd = np.concatenate([moved[:, :-1], np.repeat(moved.mean(axis=1, keepdims=True), len(finalists), axis=1)], axis=1)
     episodes = np.pad(training.episodes_by_order, (0, len(training.orders) - len(training.episodes_by_order)))
     orders, curves = tuple(training.orders[k] for k in chosen[:-1]), asdict(training.curves)
@@ -202,7 +202,7 @@ def _measure(training: TogetherTraining, matters: np.ndarray) -> Outcome:
     return Outcome(
         training.units, matters, orders, returns[:, :-1], sd, episodes[chosen[:-1]], returns[:, -1], moved[:, -1],
         curves, ended, seconds, total=len(orders), tried=tried, policies=(POLICY,) * len(orders),
-        extra=extra, training_correlation=SHARED_CORRELATION,
+        extra=extra, level_sd=level,
     )  # fmt: skip
 
 
@@ -210,7 +210,8 @@ def _show(board: Board, labels: Sequence[str], training: TogetherTraining) -> No
     rows: list[tuple[str, float, float, float]] = []
     if training.curves.values:
         values = goal_value(np.array(training.curves.values[-1]), training.config.goal)
-        noise = np.hypot(training.training_sd()[:, : training.n_first], training.value_error).max(axis=0)
+        own, level = training.training_noise()
+        noise = np.hypot(np.hypot(own, level[:, None])[:, : training.n_first], training.value_error).max(axis=0)
         halves = [*1.96 * noise, math.nan]  # the last, with --units hosts, is that of many orders
         rows = list(zip(labels, values, halves, training.shares, strict=False))
     board.show(training.episodes, training.last_goal, rows)

@@ -17,7 +17,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from stockade.cage2.actions import SLEEP
+from stockade.cage2.actions import ACTION_KIND, RESTORE, SLEEP
 from stockade.cage2.jit import cached
 from stockade.cage2.scenario import FOOTHOLD, N_HOSTS
 from stockade.learn.mixture import restore_worlds, save_worlds
@@ -151,7 +151,10 @@ class StrictVectorEnv(OrderedVectorEnv[Played]):
 
     places: (orders, 13) int8, see `Units.places`; contexts: (orders, c) uint8, added to the observations. `order`, (n,)
     int64, is that of each environment's episode, `next_order` that of the episode after it: it may be written to.
+    `restore_bonus` is added to the reward of a step that carries out a Restore; `Played.value` leaves it out.
     """
+
+    restore_bonus = 0.0
 
     def __init__(self, envs: Any, places: np.ndarray, contexts: np.ndarray, judge: Judge) -> None:
         self.judge = judge
@@ -183,6 +186,8 @@ class StrictVectorEnv(OrderedVectorEnv[Played]):
         if self._dead.any():  # these have just begun a new episode
             self._take_orders(self._dead)
         returns += rewards
+        if self.restore_bonus:
+            rewards = rewards + self.restore_bonus * ((ACTION_KIND[self._allowed] == RESTORE) & ~self._dead)
         self._after_step(obs, terminated | truncated)
         return self._seen, rewards, terminated, truncated, info
 

@@ -39,7 +39,7 @@ class Outcome:
     total: int = 0  #: number of classes of orders that there are
     tried: str = ""  #: a sentence of what was, in place of counts
     extra: dict[str, Any] = field(default_factory=dict)  #: more for summary.json
-    training_correlation: float = 0.0  #: see `Measured`
+    level_sd: np.ndarray | None = None  #: (attackers,) see `Measured`
     policies: tuple[str, ...] = ()  #: (K,) file of each order's policy, relative to the folder of the search
 
     def measured(self, attackers: Sequence[str]) -> Measured:
@@ -51,7 +51,7 @@ class Outcome:
             tuple(self.units.describe(order, self.matters) for order in self.orders), tuple(attackers),
             tuple(itertools.combinations(names, 2)), self.returns,
             (1 - np.sign(ranks[:, first] - ranks[:, second])) / 2,  # side by side: half
-            self.training_sd, self.free_returns, self.free_sd, self.training_correlation,
+            self.training_sd, self.free_returns, self.free_sd, self.level_sd,
         )  # fmt: skip
 
     def equal_orders(self, order: Ranking) -> list[str]:

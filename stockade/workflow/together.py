@@ -3,10 +3,8 @@
 rounds: train a twentieth of the budget -> play every order greedily on the same validation seeds -> shares, checkpoint
 end:    values stopped improving, or the budget is used -> judge every order on fresh seeds -> measured values
 
-In the first fifth most environments have no order: what serves every order is found soonest by many that share it, and
-a training that spreads them evenly from the start often stays where no order is defended well. Then the shares move
-towards orders whose values still improve, and towards those near the best. All that decides what happens next is in the
-checkpoint: a search that was killed continues bit for bit.
+Shares of the environments move towards orders whose values still improve, and towards those near the best. All that
+decides what happens next is in the checkpoint: a search that was killed continues bit for bit.
 
 `--units hosts`: orders of single hosts, far too many to try, so a Gaussian process proposes which to play.
 training:  each round a new set of host orders (random ones, and neighbours of the best so far) shares the environments
@@ -30,12 +28,11 @@ from stockade.workflow.conditioned import ConditionedTraining
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.gaussian_process import GaussianProcess, Observations
 from stockade.workflow.orders import FREE, HOST_UNITS, TYPES, UNITS, Order, Ranking, as_ranking, kendall
-from stockade.workflow.posterior import GAIN_ROUNDS, SHARED_CORRELATION, last_gains, training_noise
+from stockade.workflow.posterior import GAIN_ROUNDS, last_gains, training_noise
 
 ROUNDS = 20  #: of a whole budget
 FINISH = 0.2  #: Once values no longer improve, so much of what was used goes into running the schedules to their end.
 VALIDATION_SEED, JUDGE_SEED = 1_700_000_000, 1_800_000_000  #: first seeds of both; no training has them
-HEAD_START, HEAD_START_SHARE = 0.2, 0.7  #: part of the budget in which so many of the environments have no order
 _EVEN = 0.7  #: part of the environments that is always spread evenly over all orders
 REFERENCES_SHARE = 0.3  #: part of the environments that keeps to orders of types, or to none
 FRESH = 40  #: host orders that share the other environments from one round to the next
@@ -69,7 +66,6 @@ class TogetherTraining(ConditionedTraining):
         self.best: list[Ranking] = []  #: of the later ones, the best first
         self.episodes_by_order = np.zeros(len(orders), np.int64)
         self.value_error = np.zeros((len(config.reds), len(orders)))  #: standard error of the latest values
-        self._head_start()
         self._begin, self._before = time.monotonic(), 0.0
         self._restore()
 
@@ -93,14 +89,8 @@ class TogetherTraining(ConditionedTraining):
         self.curves.shares.append(self.shares.tolist())
         self.curves.values.append(self._measured().tolist())
         self.curves.episodes.append(self.episodes)
-        self._head_start()
         if self.last_goal == self.budget and no_longer_improving(self.curves.values[self._first_round :]):
             self.last_goal = min(self.budget, int(self.episodes * (1 + FINISH)))
-
-    def _head_start(self) -> None:
-        if self.episodes < HEAD_START * self.budget:
-            self.shares *= 1 - HEAD_START_SHARE
-            self.shares[self.n_first - 1] += HEAD_START_SHARE
 
     def _measured(self) -> np.ndarray:
         """(attackers, ...) values of a round, for the curves; sets the shares of what is trained next."""
@@ -110,8 +100,8 @@ class TogetherTraining(ConditionedTraining):
         self.shares = next_shares([*map(np.array, self.curves.values), values], self.config.goal)
         return values
 
-    def training_sd(self) -> np.ndarray:
-        """(attackers, orders) of the training noise in each value.
+    def training_noise(self) -> tuple[np.ndarray, np.ndarray]:
+        """(attackers, orders) and (attackers,) of the noise in each value and in all of them: `posterior` says how.
 
         The rounds play the same seeds, so that most of the difference between two of them is the policy's.
         """
@@ -317,7 +307,7 @@ def finer(training: HostTraining, judged: Sequence[int], returns: np.ndarray) ->
     pair = types + int(merit[types:].argmax()), int(merit[:types].argmax())
     gain, half = mean_interval(np.subtract(*(goal_returns(returns[:, k], goal) for k in pair)))
     # Another training would rank two orders of one network differently by about this much.
-    noise = training.training_sd()[:, pair[1]].max() * math.sqrt(2 * (1 - SHARED_CORRELATION))
+    noise = training.training_noise()[0][:, pair[1]].max() * math.sqrt(2)
     half = math.hypot(half, 1.96 * noise)
     hosts, of_types = (HOST_UNITS.describe(training.orders[judged[k]], training.matters) for k in pair)
     return {"finer_order": {"gain": gain, "low": gain - half, "high": gain + half, "hosts": hosts, "types": of_types}}

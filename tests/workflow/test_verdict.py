@@ -378,16 +378,21 @@ def test_words_say_where_single_precedences_fall_short() -> None:
 # ------------------------------------------------------------------------------------------------------- training noise
 def test_training_noise_holds_what_other_seeds_what_movement_and_what_gains_say() -> None:
     still = np.tile([-4.0, -4.0, -13.0], (8, 1, 1))
-    settled = posterior.training_noise(still)[0]
-    np.testing.assert_allclose(settled[:2], 4 * posterior.VALUE_SHARE, rtol=1e-6)
-    assert settled[2] > 9 * posterior.GAP_SHARE
-    moving = still + 0.5 * (-1.0) ** np.arange(8)[:, None, None] * [[0, 0, 1]]
-    assert (posterior.training_noise(moving)[0] > settled).all()  # a few rounds say little of one order: all share it
+    settled, level = posterior.training_noise(still)
+    np.testing.assert_allclose(settled[0, :2], 4 * posterior.VALUE_SHARE, rtol=1e-6)
+    np.testing.assert_allclose(level, 4 * posterior.LEVEL_SHARE, rtol=1e-6)
+    assert settled[0, 2] > 9 * posterior.GAP_SHARE
+    swing = np.array([0.5, -0.5, 0.5, -0.5, 0.5, -0.5, 0.5, 0.0])[:, None, None]
+    moving = posterior.training_noise(still + swing * [[0, 0, 1]])[0]
+    assert (moving > settled).all()  # a few rounds say little of one order: all share it
+    together = posterior.training_noise(still + swing)  # all orders alike: no order gains on another
+    np.testing.assert_allclose(together[0], settled)
+    assert together[1] > level
     rising = still.copy()
     rising[:4, 0, 1] -= 2.0
-    assert posterior.training_noise(rising)[0, 1] >= 2.0
+    assert posterior.training_noise(rising)[0][0, 1] >= 2.0
     np.testing.assert_allclose(posterior.last_gains(rising)[0], [0, 2, 0])
-    assert posterior.training_noise(still[:1]).shape == (1, 3)
+    assert posterior.training_noise(still[:1])[0].shape == (1, 3)
 
 
 def test_intervals_cover_what_differs_between_trainings() -> None:
@@ -397,12 +402,12 @@ def test_intervals_cover_what_differs_between_trainings() -> None:
         rng = np.random.default_rng([9, number])
         truth = np.where(rng.random(6) < 0.5, -4.0, -13.0)
         truth[0] = -4.0
-        sd = np.hypot(0.06 * (truth.max() - truth), 0.03 * np.abs(truth)) * np.exp(rng.normal(0, 0.2, 6))
-        trained = truth + sd * (np.sqrt(0.4) * rng.standard_normal() + np.sqrt(0.6) * rng.standard_normal(6))
+        sd = np.hypot(0.06 * (truth.max() - truth), 0.01 * np.abs(truth)) * np.exp(rng.normal(0, 0.2, 6))
+        trained = truth + 0.1 * rng.standard_normal() + sd * rng.standard_normal(6)
         rounds = trained + 0.3 * sd * rng.standard_normal((8, 1, 6))
         returns = trained[:, None] + rng.normal(0, 3, (1, 6, 1000))
-        noise = posterior.training_noise(rounds)
-        measured = measured_of(returns, training_sd=noise, training_correlation=posterior.SHARED_CORRELATION)
+        noise, level = posterior.training_noise(rounds)
+        measured = measured_of(returns, training_sd=noise, level_sd=level)
         verdict = judge(measured, draws=500, seed=number)[0]
         covered += [o.low <= value <= o.high for o, value in zip(verdict.orders, truth, strict=True)]
         effects.append(any(truth[k] == -4.0 for k, o in enumerate(verdict.orders) if o.order in verdict.best))
@@ -410,10 +415,10 @@ def test_intervals_cover_what_differs_between_trainings() -> None:
     assert np.mean(effects) >= 0.95
 
 
-def test_correlated_training_noise_leaves_differences_sharper_than_values() -> None:
-    widths = []
-    for rho in (0.0, 0.9):
-        measured = two_groups(training_sd=np.full((1, 6), 1.0), training_correlation=rho)
-        effect = judge(measured, draws=4000)[0].precedences.effects[0]
-        widths.append(effect.high - effect.low)
-    assert widths[1] < 0.6 * widths[0]
+def test_noise_that_all_orders_share_widens_values_and_not_differences() -> None:
+    alone, shared = (judge(two_groups(level_sd=np.full(1, sd)), draws=4000)[0] for sd in (0.0, 1.0))
+    narrow, wide = (v.precedences.effects[0].high - v.precedences.effects[0].low for v in (alone, shared))
+    assert wide < 1.2 * narrow
+    assert shared.orders[0].high - shared.orders[0].low > 3  # about 4 standard deviations
+    assert shared.best == alone.best
+
