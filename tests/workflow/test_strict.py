@@ -96,6 +96,25 @@ def test_a_refused_fix_looks_like_sleep_to_the_agent() -> None:
     assert refused > 1000
 
 
+def test_the_bonus_is_for_restores_that_are_carried_out_and_not_part_of_the_return() -> None:
+    """Beside environments without a bonus, the same actions: only rewards differ, by the bonus of each Restore."""
+    plain, paid = (strict(300, [USER_FIRST], red="meander", horizon=20) for _ in range(2))
+    paid.restore_bonus = 1.5
+    rng, restores, refused = np.random.default_rng(1), 0, 0
+    plain.reset(seed=4), paid.reset(seed=4)
+    over = np.zeros(300, np.bool_)
+    for _ in range(60):
+        held = plain.envs.true_state().red_access.copy()
+        actions = rng.choice(np.flatnonzero(ACTION_KIND == RESTORE), 300)
+        forbids = np.array([forbidden(row, a, TYPES, USER_FIRST) for row, a in zip(held, actions, strict=True)])
+        (obs, rewards, _, truncated, _), other = plain.step(actions), paid.step(actions)
+        assert np.array_equal(obs, other[0])
+        np.testing.assert_allclose(other[1] - rewards, 1.5 * (~forbids & ~over))
+        restores, refused, over = restores + int((~forbids).sum()), refused + int(forbids.sum()), truncated.copy()
+    assert min(restores, refused) > 1000
+    assert np.array_equal(plain.take().value, paid.take().value)
+
+
 def test_observed_reads_no_true_state() -> None:
     env = strict(50, [USER_FIRST], judge="observed")
     env.envs.true_state = lambda: pytest.fail("the judge `observed` read the true state")

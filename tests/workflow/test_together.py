@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from stockade.learn.checkpoint import CheckpointFolder
+from stockade.workflow import conditioned
 from stockade.workflow.conditioned import ConditionedTraining
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import FREE, ORDERS, TYPES
@@ -125,14 +126,22 @@ def test_a_plateau_needs_every_order_to_have_stopped() -> None:
     assert not no_longer_improving(slow)
 
 
-def test_most_environments_have_no_order_in_the_first_fifth_and_few_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stockade.workflow.together.no_longer_improving", lambda values: False)
-    curves = trained(SearchConfig(**SMALL), None).curves
-    free = np.array([shares[-1] for shares in curves.shares])
-    early = np.array([0, *curves.episodes[:-1]]) < 0.2 * SMALL["total_episodes"]  # when the shares were set
-    assert (free[early] >= 0.7).all()
-    assert (free[~early] < 0.7).all()
-    assert early.sum() >= 2
+def test_the_bonus_of_restores_runs_out_and_no_measured_value_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    bonuses, training = [], ConditionedTraining(SearchConfig(**SMALL), TYPES, [ORDERS[0], FREE], 0)
+    for _ in range(8):
+        training.progress = len(bonuses) / 10
+        training.advance(10**6)
+        bonuses.append(training.envs[0].restore_bonus)
+    assert bonuses[:3] == sorted(bonuses[:3], reverse=True)
+    assert bonuses[0] > 1 > bonuses[2] > 0 == max(bonuses[3:])  # a Restore costs 1
+    values = training.returns(20, VALIDATION_SEED)
+    monkeypatch.setattr(conditioned, "RESTORE_BONUS", 50.0)
+    training.progress = 0.0
+    training.policy.flat.data.copy_(weights := training.policy.flat.detach().clone())
+    training.advance(10**6)
+    training.policy.flat.data.copy_(weights)
+    assert np.array_equal(training.returns(20, VALIDATION_SEED), values)
+    training.close()
 
 
 def test_whether_an_extension_still_improves_is_not_judged_by_the_rounds_before_it(

@@ -421,4 +421,3 @@ def test_noise_that_all_orders_share_widens_values_and_not_differences() -> None
     assert wide < 1.2 * narrow
     assert shared.orders[0].high - shared.orders[0].low > 3  # about 4 standard deviations
     assert shared.best == alone.best
-
