@@ -4,8 +4,8 @@
                                          [--variants default no-bonus told]
 
 no-bonus: a Restore costs what it costs from the start; in a search it is paid for at first.
-told: agents see one more bit, "the last fix was refused"; in a search a refused fix looks like Sleep. They know at least
-as much as any agent that infers refusals from its own history: what they gain is the most that inference can be worth.
+told: agents see one more bit, "the last fix was refused"; in a search a refused fix looks like Sleep. They know at
+least as much as any agent that infers refusals from its own history: inference is worth at most what they gain.
 """
 
 from __future__ import annotations
