@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tyro
 from champion_ablate import WHOLE, Ablate, same_recipe, variants
 from champion_behaviour import Behaviour
 from champion_evaluate import RED_NAMES, RESULTS, ROOT, RULE_SETS, Curves, Cyborg, Evaluate, read_json
+from common import run_script
+from pages import fill
 
-from stockade.bench.report import fill
 from stockade.cage2.scenario import HOSTS
 from stockade.errors import InputError, flag_of
 from stockade.files import check_writable, write_durably
@@ -227,13 +227,7 @@ TABLES: dict[str, Callable[[Path], Table]] = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit code: 0, 2 for what cannot be done, or that of a training that was stopped."""
-    commands: Any = Evaluate | Curves | Ablate | Behaviour | Cyborg | Tables
-    command = tyro.cli(commands, args=arguments, description=__doc__)
-    try:
-        return int(command.run())
-    except (InputError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return run_script(Evaluate | Curves | Ablate | Behaviour | Cyborg | Tables, __doc__, arguments)
 
 
 if __name__ == "__main__":

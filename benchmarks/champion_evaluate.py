@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 import tyro
+from pictures import legend_below, new_figure, plain, save
 
-from stockade.bench.pictures import legend_below, new_figure, plain, save
 from stockade.bench.result import machine_stamp
 from stockade.errors import InputError
 from stockade.files import as_json, check_writable, write_durably

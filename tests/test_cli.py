@@ -263,7 +263,7 @@ def test_the_overview_names_every_command_and_its_examples_parse(stockade, argum
 
 
 @pytest.mark.parametrize("width", [80, 100])
-@pytest.mark.parametrize("name", [*sorted(cli.COMMANDS), "bench all", "bench compare"])
+@pytest.mark.parametrize("name", [*sorted(cli.COMMANDS), "bench all"])
 def test_help_fits_and_shows_no_python(stockade, name, width, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
     code, out, _ = stockade(*name.split(), "--help")

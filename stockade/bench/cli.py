@@ -20,7 +20,6 @@ import tyro
 
 from stockade.bench.bottleneck import BottleneckBench, StragglersBench
 from stockade.bench.footprint import KernelBench, MemoryBench, StartupBench
-from stockade.bench.report import Compare, Report
 from stockade.bench.result import QUICK_RESULTS, RESULTS
 from stockade.bench.search import SearchParallelBench, SearchQualityBench
 from stockade.bench.throughput import ScalingBench, ThroughputBench, TrueStateBench, VectorBench
@@ -130,7 +129,7 @@ def _processes(session: int) -> Iterator[str]:
                 yield f"{entry.name} {words.strip()[:80]}"
 
 
-_COMMANDS = {"all": AllBenches, **{bench.name: bench for bench in BENCHES}, "report": Report, "compare": Compare}
+_COMMANDS = {"all": AllBenches, **{bench.name: bench for bench in BENCHES}}
 _ANY: Any = Union[tuple(Annotated[command, tyro.conf.subcommand(name)] for name, command in _COMMANDS.items())]  # noqa: UP007
 
 

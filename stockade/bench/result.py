@@ -3,7 +3,6 @@
 import contextlib
 import datetime
 import importlib.metadata
-import itertools
 import json as jsonlib
 import math
 import os
@@ -75,12 +74,6 @@ def find(figures: Iterable[Figure], unit: str | None = None, **tags: Tag | tuple
             and all(figure.tags.get(name) in choice for name, choice in wanted.items())]  # fmt: skip
 
 
-def in_order(values: Iterable[Tag]) -> list[Tag]:
-    """Each once: numbers by size, words as they come."""
-    unique = list(dict.fromkeys(values))
-    return sorted(unique, key=float) if all(isinstance(value, (int, float)) for value in unique) else unique
-
-
 @dataclass(frozen=True)
 class Skipped:
     """A case that was asked for and could not be measured, and why, with what to do about it."""
@@ -130,14 +123,6 @@ class Result:
         print(f"{len(self.figures)} figures in {self.seconds:.0f} s", flush=True)
 
 
-Results = dict[str, Result]  # By name of the bench
-
-
-def figures(results: Results, bench: str, unit: str | None = None, **tags: Any) -> list[Figure]:
-    """Those of a bench with this unit and these tags; none if it was not run."""
-    return find(results.get(bench, Result()).figures, unit, **tags)
-
-
 # --------------------------------------------------------------------------------------------------------------- files
 def read_result(path: Path) -> Result:
     """Read a file of `Result.write`, also one of version 0.1.0; InputError if it is missing or something else."""
@@ -163,15 +148,6 @@ def _figure_of(bench: str, entry: dict[str, Any]) -> Figure:
     if not rounds or not all(map(math.isfinite, rounds)):
         raise ValueError(f"figure {tags} has numbers that are not finite, or none")
     return Figure(tags, str(entry["unit"]).replace(" an iteration", " per iteration"), rounds)
-
-
-def read_results(path: Path) -> Results:
-    """All results of a folder, or the one of a file; InputError also if two are of the same bench."""
-    read = [(file, read_result(file)) for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
-    for (first, one), (second, other) in itertools.combinations(read, 2):
-        if one.bench == other.bench:
-            raise InputError(f"{first} and {second} are both results of bench {one.bench}: delete one of them")
-    return {result.bench: result for _, result in read}
 
 
 def flat_table(figures: Sequence[Figure], first: str = "case") -> Table:

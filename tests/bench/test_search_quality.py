@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 from stockade.bench import search
-from stockade.bench.pictures import PICTURES
-from stockade.bench.report import TABLES
 from stockade.bench.result import find, read_result
 from stockade.bench.search import Delivered, SearchQualityBench, classes, strict_returns
 from stockade.cage2.actions import ACTION_KIND, RESTORE, SLEEP
@@ -19,7 +17,6 @@ from stockade.errors import InputError
 from stockade.learn.agents import Agent
 from stockade.workflow.orders import FIXED_HOST, FREE, HOST_TYPES, ORDERS, TYPES, USER
 from stockade.workflow.policies import load_search
-from tests.bench import results as made_up
 from tests.bench.results import figure, result
 
 QUICK = SearchQualityBench(quick=True, n_envs=10, n_eval_episodes=40, budgets=(100, 200), max_episodes=50)
@@ -162,23 +159,6 @@ def test_the_first_versions_search_is_extended_and_the_default_begins_anew(faked
     assert [one["episodes"] for one in trainings] == [400, 400, 400, 400]
     other = replace(bench, max_episodes=500).config("bline", "round-robin", 100, 0)
     assert other.name not in {path.name for path in folders}  # other settings, another search
-
-
-# ------------------------------------------------------------------------------------------------------ table, picture
-def test_the_table_has_one_row_per_case_and_the_picture_one_point_per_seed():
-    results = {"search-quality": made_up.search_quality()}
-    picture, _, head, _, *rows = TABLES["search-quality"](results).splitlines()
-    assert picture.endswith("(images/search-quality.svg)")
-    assert head.split("|")[1].strip() == "attacker"
-    assert len(rows) == 2 * 2 * 2
-    assert [cell.strip() for cell in rows[0].strip("|").split("|")] == [
-        "bline", "50,000", "strict", "0.5 (-0.1 to 2)", "2 (1 to 3)", "6", "9"]  # fmt: skip
-    panels = PICTURES["search-quality"](results).axes
-    assert [axes.get_title(loc="left").split(":")[0] for axes in panels] == ["bline", "bline", "meander", "meander"]
-    line, points = panels[0].lines[:2]
-    assert line.get_ydata().tolist() == [0.5, 0.5]
-    assert points.get_ydata().tolist() == [0.5, 0.01, 2.0] * 2  # no regret is drawn at the bottom
-    assert panels[0].get_yscale() == "log"
 
 
 # -------------------------------------------------------------------------------------------------------- bad arguments

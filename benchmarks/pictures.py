@@ -1,5 +1,7 @@
 """The pictures of docs/benchmarks.md and docs/search.md: results -> a Matplotlib figure, or None without figures."""
 
+from __future__ import annotations
+
 import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -7,7 +9,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from stockade.bench.result import Figure, Results, figures, find, in_order, name_of
+from common import Results, figures, in_order
+
+from stockade.bench.result import Figure, find, name_of
 from stockade.files import write_durably
 
 COLOURS = {"native": "#1f5fa8", "serial": "#6b7480", "pipes": "#c0392b", "shared_memory": "#d9730d",

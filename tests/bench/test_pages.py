@@ -1,18 +1,22 @@
-"""`stockade bench report`: tables between markers say what the results say; all else on a page stays."""
+"""benchmarks/pages.py: tables between markers say what the results say; all else on a page stays."""
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
-from stockade import cli
-from stockade.bench.pictures import PICTURES, save
-from stockade.bench.report import FIRST_VERSION, PAGES, TABLES, fill, grid
-from stockade.bench.result import find, read_results
+from stockade.bench.result import find
 from tests.bench.results import figure, result, search_quality, write
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from common import read_results, run_script  # noqa: E402
+from pages import FIRST_VERSION, PAGES, TABLES, Pages, filled, grid  # noqa: E402
+from pictures import PICTURES, save  # noqa: E402
+
 MARKED = "# Title\n\n<!-- bench:memory:begin -->\nold\n<!-- bench:memory:end -->\n\nwritten by hand\n"
 
 
@@ -31,13 +35,10 @@ def checkout(tmp_path):
 
 
 @pytest.fixture
-def stockade(capsys):
+def pages(capsys):
     def run(folder):
         given = [folder / "results", "--pages", folder / "page.md", "--images", folder / "img"]
-        with pytest.raises(SystemExit) as ended:
-            cli.main(["bench", "report", *map(str, given)])
-        out, err = capsys.readouterr()
-        return ended.value.code, out, err
+        return run_script(Pages, None, list(map(str, given))), capsys.readouterr().err
 
     return run
 
@@ -46,8 +47,7 @@ def stockade(capsys):
 @pytest.mark.parametrize("page", PAGES, ids=str)
 def test_the_tables_of_the_pages_are_what_the_committed_results_give(page, committed, monkeypatch):
     monkeypatch.chdir(ROOT)
-    blocks = {name: lambda table=table: table(committed) for name, table in TABLES.items()}
-    assert (ROOT / page).read_text() == fill(ROOT / page, "bench", blocks), "run `stockade bench report`"
+    assert (ROOT / page).read_text() == filled(ROOT / page, committed), "run `python benchmarks/pages.py`"
 
 
 def test_every_table_is_on_a_page_and_every_picture_is_there(committed):
@@ -99,15 +99,31 @@ def test_a_picture_drawn_again_is_the_same_file(committed, name, tmp_path):
     assert PICTURES[name]({}) is None
 
 
+def test_the_table_has_one_row_per_case_and_the_picture_one_point_per_seed():
+    results = {"search-quality": search_quality()}
+    picture, _, head, _, *rows = TABLES["search-quality"](results).splitlines()
+    assert picture.endswith("(images/search-quality.svg)")
+    assert head.split("|")[1].strip() == "attacker"
+    assert len(rows) == 2 * 2 * 2
+    assert [cell.strip() for cell in rows[0].strip("|").split("|")] == [
+        "bline", "50,000", "strict", "0.5 (-0.1 to 2)", "2 (1 to 3)", "6", "9"]  # fmt: skip
+    panels = PICTURES["search-quality"](results).axes
+    assert [axes.get_title(loc="left").split(":")[0] for axes in panels] == ["bline", "bline", "meander", "meander"]
+    line, points = panels[0].lines[:2]
+    assert line.get_ydata().tolist() == [0.5, 0.5]
+    assert points.get_ydata().tolist() == [0.5, 0.01, 2.0] * 2  # no regret is drawn at the bottom
+    assert panels[0].get_yscale() == "log"
+
+
 # -------------------------------------------------------------------------------------------------------------- command
-def test_blocks_are_filled_and_a_second_time_changes_nothing(stockade, checkout):
-    assert stockade(checkout)[0] == 0
+def test_blocks_are_filled_and_a_second_time_changes_nothing(pages, checkout):
+    assert pages(checkout)[0] == 0
     page = (checkout / "page.md").read_text()
     assert page.startswith("# Title\n\n<!-- bench:memory:begin -->\n| MiB")
     assert page.endswith("<!-- bench:memory:end -->\n\nwritten by hand\n")
     assert "old" not in page
     picture = (checkout / "img" / "bench-memory.svg").read_bytes()
-    assert stockade(checkout)[0] == 0
+    assert pages(checkout)[0] == 0
     assert (checkout / "page.md").read_text() == page
     assert (checkout / "img" / "bench-memory.svg").read_bytes() == picture
 
@@ -121,24 +137,24 @@ def test_blocks_are_filled_and_a_second_time_changes_nothing(stockade, checkout)
         ("<!-- bench:weather:begin -->\n<!-- bench:weather:end -->\n", "no table weather"),
     ],
 )
-def test_a_page_with_wrong_markers_is_refused_before_anything_is_written(stockade, checkout, text, reason):
+def test_a_page_with_wrong_markers_is_refused_before_anything_is_written(pages, checkout, text, reason):
     (checkout / "page.md").write_text(text)
-    code, _, err = stockade(checkout)
+    code, err = pages(checkout)
     assert code == 2
     assert reason in err
     assert (checkout / "page.md").read_text() == text
     assert not (checkout / "img").exists()
 
 
-def test_a_broken_result_is_named_with_the_reason(stockade, checkout):
+def test_a_broken_result_is_named_with_the_reason(pages, checkout):
     (checkout / "results" / "memory.json").write_text('{"bench": "memory", "command": "x", "figures": [3]}')
-    code, _, err = stockade(checkout)
+    code, err = pages(checkout)
     assert code == 2
     assert "memory.json is no result of a bench" in err
     assert (checkout / "page.md").read_text() == MARKED
 
 
-def test_what_is_missing_is_refused(stockade, checkout, tmp_path):
+def test_what_is_missing_is_refused(pages, checkout, tmp_path):
     (checkout / "page.md").unlink()
-    assert "page.md: No such file" in stockade(checkout)[2]
-    assert "stockade bench all" in stockade(tmp_path / "nothing")[2]
+    assert "page.md: No such file" in pages(checkout)[1]
+    assert "stockade bench all" in pages(tmp_path / "nothing")[1]
