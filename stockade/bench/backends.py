@@ -11,7 +11,6 @@ import io
 import multiprocessing
 import signal
 import tempfile
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -136,23 +135,19 @@ def no_child_left() -> Iterator[None]:
     try:
         yield
     finally:
-        late = [child for child in multiprocessing.active_children() if child not in before]
+        late = set(multiprocessing.active_children()) - before
         for process in late:
             process.terminate()
         for process in late:
             process.join(5.0)
-            if process.is_alive():
-                process.kill()
-                process.join()
+            process.kill()  # if it still runs
+            process.join()
 
 
 @contextlib.contextmanager
 def interrupts_later() -> Iterator[None]:
     """Let Ctrl-C wait while processes are forked, in the middle of which it can get lost. The children inherit that, so
     that it ends only the main process, which then ends them."""
-    if threading.current_thread() is not threading.main_thread():  # it is never interrupted
-        yield
-        return
     came: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
     try:

@@ -2,7 +2,7 @@
 
 bottleneck: the time that is shared out, summing to 100 %, is that of the cores a backend uses: wall time of the calls x
 min(workers, cores).
-- environment, true states: CPU time inside the environments' own calls (`worlds.TimedEnv`);
+- environment, true states: CPU time inside the environments' own calls (`worlds.timed`);
 - waiting for the slowest: cores without work because all their workers are done and others are not;
 - messages: all other CPU time of workers and driver: encoding, copying, waking each other, bookkeeping;
 - process management: what remains, while processes are woken and switched, or other programs had the cores.

@@ -1,8 +1,7 @@
-"""The command `stockade bench`: one subcommand per measurement, `all` of them, and those that make use of the results.
+"""The command `stockade bench`: one subcommand per measurement, and `all` of them.
 
 `bench all` runs all but those of the search (`search` needs Ray, `search-quality` hours), each in a session of its own:
-one that fails or hangs does not stop the others, and processes of its session that outlive it are named, ended and
-counted as a failure (without /proc, they are not seen).
+one that fails or hangs does not stop the others, and processes that outlive it are ended.
 """
 
 import contextlib
@@ -11,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Union
@@ -36,8 +34,7 @@ PLAN: dict[str, tuple[str, ...]] = {
     "learn": ("--episodes", "15000"),
 }  # fmt: skip
 NOT_QUICK = ("vector", "learn")
-GRACE = 20.0  # Seconds that helpers of a bench, such as a fork server, have to notice that it ended
-DYING = 5.0  # Seconds that a killed process may need to be gone
+GRACE = 20.0  # Seconds that a bench has to end its workers when it is told to stop
 
 
 @dataclass(frozen=True)
@@ -91,10 +88,8 @@ def run_bench(command: list[str], limit: float) -> str:
     """Run a command in a session of its own for at most `limit` seconds, end what is left of it; what went wrong."""
     child = subprocess.Popen(command, start_new_session=True)
     try:
-        if code := child.wait(limit):
-            return f"exit code {code}" if code > 0 else f"ended by {signal.Signals(-code).name}"
-        left = _wait_for_none(child.pid, GRACE)
-        return f"left processes behind, which were ended: {'; '.join(left)}" if left else ""
+        code = child.wait(limit)
+        return "" if code == 0 else f"exit code {code}" if code > 0 else f"ended by {signal.Signals(-code).name}"
     except subprocess.TimeoutExpired:
         return f"not done after {limit / 60:g} minutes, ended"
     finally:
@@ -102,31 +97,9 @@ def run_bench(command: list[str], limit: float) -> str:
             child.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(GRACE)
-        if child.poll() is None:
-            child.kill()
-        for process in _processes(child.pid):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(int(process.split()[0]), signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
         child.wait()
-        _wait_for_none(child.pid, DYING)
-
-
-def _wait_for_none(session: int, seconds: float) -> list[str]:
-    """What still runs of a session after so many seconds."""
-    deadline = time.monotonic() + seconds
-    while (left := list(_processes(session))) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return left
-
-
-def _processes(session: int) -> Iterator[str]:
-    """Living processes of a session, as number and command."""
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it ended while we looked
-            state, _, _, of_session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
-            if int(of_session) == session and state != "Z":
-                words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                yield f"{entry.name} {words.strip()[:80]}"
 
 
 _COMMANDS = {"all": AllBenches, **{bench.name: bench for bench in BENCHES}}
@@ -135,9 +108,9 @@ _ANY: Any = Union[tuple(Annotated[command, tyro.conf.subcommand(name)] for name,
 
 @dataclass(frozen=True)
 class Bench:
-    """Measure speed, memory and start, and compare results."""
+    """Measure speed, memory and start."""
 
-    what: Annotated[_ANY, tyro.conf.arg(name="", help="What to measure, or to make of results.")]
+    what: Annotated[_ANY, tyro.conf.arg(name="", help="What to measure.")]
 
     def run(self) -> int:
         return int(self.what.run())

@@ -95,47 +95,32 @@ BUILT_IN: Factory = partial(stockade.make, info=False)  # One world; our backend
 WORLDS: dict[str, Factory] = {"synthetic": ReferenceCost, "built-in": BUILT_IN}  # By name on the command line
 
 
-class TimedEnv(gymnasium.Env[Any, Any]):
-    """An environment around another that notes how much CPU time its calls take, and when they ended, in the row of its
-    seed of a file that every process maps: reading takes no message and does not disturb what is measured.
+def _timed_env(path: Path, factory: Factory) -> gymnasium.Env[Any, Any]:
+    """An environment that notes how much CPU time its calls take, and when they ended, in the row of its seed of a file
+    that every process maps: reading takes no message and does not disturb what is measured."""
+    env: Any = factory()
+    with path.open("r+b") as file:
+        rows = memoryview(mmap.mmap(file.fileno(), 0)).cast("d")
+    row, inner_reset = rows[:_WIDTH], env.reset
 
-    Not a Gymnasium wrapper, because vector environments look for true states behind wrappers.
-    """
-
-    def __init__(self, rows: Path, factory: Factory) -> None:
-        self._inner = factory()
-        world: Any = self._inner.unwrapped
-        self.observation_space, self.action_space = self._inner.observation_space, self._inner.action_space
-        self.metadata, self.render_mode = self._inner.metadata, self._inner.render_mode
-        with rows.open("r+b") as file:
-            self._memory = memoryview(mmap.mmap(file.fileno(), 0)).cast("d")
-        self._row = self._memory[:_WIDTH]
-        for name in ("true_state_dtype", "true_state_view", "place_true_state"):
-            if hasattr(world, name):
-                setattr(self, name, getattr(world, name))
-        for name in ("true_state", "write_true_state"):
-            if hasattr(world, name):
-                setattr(self, name, partial(self._timed, TRUTH_CPU, getattr(world, name)))
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        if seed is not None:
-            self._row = self._memory[seed * _WIDTH : (seed + 1) * _WIDTH]
-        return self._timed(STEP_CPU, self._inner.reset, seed=seed, options=options)
-
-    def step(self, action: Any) -> Any:
-        return self._timed(STEP_CPU, self._inner.step, action)
-
-    def _timed(self, column: int, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        row, begin = self._row, time.thread_time()
+    def timed(column: int, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        begin = time.thread_time()
         value = call(*arguments, **options)
         row[column] += time.thread_time() - begin
         row[END] = time.perf_counter()
         return value
 
-    def close(self) -> None:
-        self._row.release()
-        self._memory.release()
-        self._inner.close()
+    def reset(*, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        nonlocal row
+        if seed is not None:
+            row = rows[seed * _WIDTH : (seed + 1) * _WIDTH]
+        return timed(STEP_CPU, inner_reset, seed=seed, options=options)
+
+    env.step, env.reset = partial(timed, STEP_CPU, env.step), reset
+    for name in ("true_state", "write_true_state"):
+        if hasattr(env, name):
+            setattr(env, name, partial(timed, TRUTH_CPU, getattr(env, name)))
+    return env
 
 
 @contextmanager
@@ -144,4 +129,4 @@ def timed(factory: Factory, n: int) -> Iterator[tuple[Factory, np.ndarray]]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows"
         path.write_bytes(bytes(8 * _WIDTH * n))
-        yield partial(TimedEnv, path, factory), np.memmap(path, np.float64, "r", shape=(n, _WIDTH))
+        yield partial(_timed_env, path, factory), np.memmap(path, np.float64, "r", shape=(n, _WIDTH))

@@ -1,5 +1,6 @@
-"""`stockade bench all`: a bench that fails, hangs or leaves processes behind is named and does not harm the others."""
+"""`stockade bench all`: a bench that fails or hangs is named and does not harm the others; nothing outlives it."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -20,12 +21,15 @@ open(sys.argv[1], "w").write(str(child.pid))
 """
 
 
-def alive(pid: int) -> bool:
-    """Whether a process runs; one that ended and that nobody has asked for does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+def ended(pid: int) -> bool:
+    """Whether a process ends within seconds; one that ended and that nobody has asked for does not run either."""
+    deadline = time.monotonic() + 5
+    with contextlib.suppress(OSError):
+        while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+    return True
 
 
 def python(script: str, *arguments: object) -> list[str]:
@@ -47,22 +51,13 @@ def test_a_bench_that_hangs_is_ended_with_its_processes(tmp_path, monkeypatch):
     note = tmp_path / "pid"
     problem = run_bench(python(LEAVES_A_PROCESS + "import time; time.sleep(600)", note), 2.0)
     assert "not done after" in problem
-    assert not alive(int(note.read_text()))
+    assert ended(int(note.read_text()))
 
 
-def test_processes_left_behind_are_named_and_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr(benches, "GRACE", 0.2)
+def test_processes_left_behind_are_ended(tmp_path):
     note = tmp_path / "pid"
-    problem = run_bench(python(LEAVES_A_PROCESS, note), 60)
-    child = int(note.read_text())
-    assert "left processes behind" in problem
-    assert str(child) in problem
-    assert not alive(child)
-
-
-def test_helpers_that_end_a_moment_later_are_no_problem():
-    late = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(0.3)'])"
-    assert run_bench(python(late), 60) == ""
+    assert run_bench(python(LEAVES_A_PROCESS, note), 60) == ""
+    assert ended(int(note.read_text()))
 
 
 def test_a_terminated_run_ends_the_bench_in_flight(tmp_path):
@@ -82,7 +77,7 @@ cli.AllBenches(results=Path({str(tmp_path)!r})).run()
         time.sleep(0.05)
     run.send_signal(signal.SIGTERM)
     assert run.wait(30) == 128 + signal.SIGTERM
-    assert not alive(int(note.read_text()))
+    assert ended(int(note.read_text()))
 
 
 @pytest.fixture
