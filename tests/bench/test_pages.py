@@ -157,4 +157,4 @@ def test_a_broken_result_is_named_with_the_reason(pages, checkout):
 def test_what_is_missing_is_refused(pages, checkout, tmp_path):
     (checkout / "page.md").unlink()
     assert "page.md: No such file" in pages(checkout)[1]
-    assert "stockade bench all" in pages(tmp_path / "nothing")[1]
+    assert "results: No such file" in pages(tmp_path / "nothing")[1]
