@@ -1,8 +1,9 @@
 """`stockade bench kernel`, `memory` and `startup`: how fast the world is, what it and workers weigh, how they start.
 
-kernel: random actions from a prepared array, 100-step episodes with resets. memory: PSS, in which a page that several
-processes share counts a part for each, so that sums are right, of a fresh process per round and its workers (`python -m
-stockade.bench.footprint BACKEND N`), because one that has freed memory takes it again without growing.
+kernel: random actions from a prepared array, 100-step episodes with resets, by `make_vec`. memory: PSS, in which a page
+that several processes share counts a part for each, so that sums are right, of a fresh process per round and its
+workers (`python -m stockade.bench.footprint BACKEND N`), because one that has freed memory takes it again without
+growing.
 """
 
 import contextlib
@@ -17,14 +18,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 
 import stockade
@@ -32,13 +31,11 @@ from stockade.bench.backends import EACH, MANY_PROCESSES, PEERS, interrupts_late
 from stockade.bench.result import Figure, Result, find
 from stockade.bench.runner import BenchCommand, Case, Numbers, Sample, Words, in_turns, option
 from stockade.bench.worlds import HORIZON
-from stockade.cage2 import kernel
 from stockade.cage2.actions import N_ACTIONS
-from stockade.cage2.batch import Batch
-from stockade.cage2.config import RED_ALIASES, WorldConfig
-from stockade.cage2.seeds import read_seeds
-from stockade.cage2.state import OBS_SIZE, WORLD, ledger_dtype
+from stockade.cage2.config import RED_ALIASES
+from stockade.cage2.state import WORLD, ledger_dtype
 from stockade.errors import InputError
+from stockade.text import plural
 from stockade.vector import SyntheticEnv
 
 OURS = ("native", "serial", "pipes", "shared_memory", f"pipes{EACH}", f"shared_memory{EACH}")
@@ -69,30 +66,28 @@ class KernelBench(BenchCommand, name="kernel"):
             raise InputError(f"--model {self.model}: no such Python file")
 
     def measure(self, result: Result) -> None:
-        (group,) = in_turns([list(self._throughput(result))], self.rounds, result)
+        scaling = [[self._scaling(10**k)] for k in range(3, 6 if self.quick else 7)]
+        start = [_case("start with compiled code cached", "seconds", _start_seconds)]
+        groups = [list(self._throughput(result)), self._environments(), list(self._snapshots()), *scaling, start]
+        group, *_ = in_turns(groups, self.rounds, result)
         for red in ("bline", "meander"):
             (one,), (two,) = (find(group, case=f"{red}, fast, {k}") for k in ("1 thread", "2 threads"))
             result.figures.append(two.over(one, case=f"{red}, 2 threads to 1"))
             for model in find(group, case=f"{red}, slow model"):
                 result.figures.append(one.over(model, case=f"{red}, fast to slow model"))
-        in_turns([self._environments(), list(self._snapshots())], self.rounds, result)
         for chance, size in WORLD_BYTES.items():
             result.figures.append(Figure({"case": f"memory of a world, {chance}"}, "bytes", (float(size),)))
-        in_turns([[self._scaling(10**k)] for k in range(3, 6 if self.quick else 7)], 3, result)
-        start = _case("start with compiled code cached", "seconds", _start_seconds)
-        in_turns([[start]], 1 if self.quick else 3, result)
         if not self.quick:
             with tempfile.TemporaryDirectory() as empty:
-                start = _case("first start, compiling", "seconds", partial(_start_seconds, NUMBA_CACHE_DIR=empty))
-                in_turns([[start]], 1, result)
+                call = partial(_start_seconds, NUMBA_CACHE_DIR=empty)
+                in_turns([[_case("first start, compiling", "seconds", call)]], 1, result)
 
     def _throughput(self, result: Result) -> Iterator[Case]:
         steps = 100 if self.quick else 1000
         for red in ("bline", "meander"):
             for chance, threads, length in (("fast", 1, steps), ("fast", 2, steps), ("cyborg", 1, steps // 5)):
-                config = WorldConfig(red, HORIZON, chance=chance)
-                name = f"{red}, {chance}, {threads} thread{'s' * (threads > 1)}"
-                yield _case(name, "million steps/s", batch_rate(config, self.n_envs, threads, length), 1e-6)
+                rate = world_rate(self.n_envs, length, red=red, chance=chance, threads=threads)
+                yield _case(f"{red}, {chance}, {plural(threads, 'thread')}", "million steps/s", rate, 1e-6)
             if (model := slow_model(red, self.model)) is not None:
                 yield _case(f"{red}, slow model", "million steps/s", model, 1e-6)
             else:
@@ -120,7 +115,7 @@ class KernelBench(BenchCommand, name="kernel"):
                 yield _case(f"{name} of one world, {chance}", "microseconds", partial(_microseconds, partial(call, 3)))
 
     def _scaling(self, n: int) -> Case:
-        rate = batch_rate(WorldConfig("bline", HORIZON), n, 1, max(5, 1_000_000 // n))
+        rate = world_rate(n, max(5, 1_000_000 // n), threads=1)
         return _case(f"a step of a world, n={n:,}", "nanoseconds", lambda: 1e9 / rate())
 
 
@@ -128,32 +123,20 @@ def _case(name: str, unit: str, call: Callable[[], float], factor: float = 1.0) 
     return Case({"case": name}, lambda: [Sample(unit, factor * call())])
 
 
-def batch_rate(config: WorldConfig, n: int, threads: int, steps: int) -> Callable[[], float]:
-    """A call that plays so many steps of `n` worlds, with resets, and gives steps per second over all threads."""
+def world_rate(n: int, steps: int, **options: Any) -> Callable[[], float]:
+    """A call that plays so many steps of `n` worlds, with resets, and gives steps per second."""
+    envs = stockade.make_vec(n, copy=False, **options)
+    envs.reset(seed=0)
     actions = np.random.default_rng(0).integers(0, N_ACTIONS, (steps, n))
-    batch = Batch(config, n, threads=1)
-    obs, rewards, over = np.zeros((n, OBS_SIZE), np.uint8), np.zeros(n), np.zeros(n, np.bool_)
-    batch.reset(obs, read_seeds(0, n))
-
-    def play(part: int) -> None:
-        records, words = (*batch.records, *batch.constants), obs.view(np.int32)
-        _play(*records, actions, words, rewards, over, n * part // threads, n * (part + 1) // threads)
 
     def rate() -> float:
         begin = time.perf_counter()
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(play, range(threads)))
+        for chosen in actions:
+            envs.step(chosen)
         return n * steps / (time.perf_counter() - begin)
 
-    rate()  # nothing is compiled while the clock runs
+    rate()  # so that nothing is compiled while the clock runs
     return rate
-
-
-@numba.njit(nogil=True)
-def _play(worlds, ledgers, initial, settings, actions, obs, rewards, over, begin, end):  # type: ignore[no-untyped-def]
-    """All steps in one call: threads that came back to Python after each step would wait for its lock."""
-    for t in range(len(actions)):
-        kernel.step_batch(worlds, ledgers, initial, settings, actions[t], obs, rewards, over, True, begin, end)
 
 
 def slow_model(red: str, path: Path | None) -> Callable[[], float] | None:

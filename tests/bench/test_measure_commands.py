@@ -9,14 +9,16 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+import stockade
 from stockade.bench import footprint
 from stockade.bench.backends import PEERS
 from stockade.bench.bottleneck import PARTS, BottleneckBench, StragglersBench
-from stockade.bench.footprint import MemoryBench, StartupBench, weigh
+from stockade.bench.footprint import KernelBench, MemoryBench, StartupBench, weigh
 from stockade.bench.result import Figure, Result, read_result
 from stockade.bench.throughput import ScalingBench, ThroughputBench, TrueStateBench, VectorBench
 from stockade.bench.train import LearnBench, TrainBench
@@ -127,6 +129,28 @@ def test_scaling_covers_worlds_workers_and_crossings() -> None:
     assert all(f.value < 1.1 for f in find(result, "of the cores", part="n_envs", world="synthetic"))
     assert len(find(result, "times", part="takeover")) == 2 * 3
     assert len(find(result, "microseconds", part="crossing")) + len(result.skipped) == 3
+
+
+def test_kernel_measures_what_make_vec_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, object]] = []
+
+    def make_vec(n: int, **options: object) -> Any:
+        asked.append({"n": n, **options})
+        return stockade.vector.NativeVectorEnv(n, **options)
+
+    monkeypatch.setattr(stockade, "make_vec", make_vec)
+    result = KernelBench(quick=True, rounds=1, n_envs=64).result()
+    for red in ("bline", "meander"):
+        one, two, slow = (find(result, "million steps/s", case=f"{red}, {how}")[0].value
+                          for how in ("fast, 1 thread", "fast, 2 threads", "slow model"))  # fmt: skip
+        assert {"n": 64, "copy": False, "red": red, "chance": "fast", "threads": 2} in asked
+        assert find(result, "times", case=f"{red}, 2 threads to 1")[0].value == pytest.approx(two / one)
+        assert find(result, "times", case=f"{red}, fast to slow model")[0].value == pytest.approx(one / slow)
+    assert {f.tags["case"] for f in find(result, "nanoseconds")} == {
+        f"a step of a world, n={n}" for n in ("1,000", "10,000", "100,000")
+    }
+    assert find(result, "seconds", case="start with compiled code cached")[0].value > 0
+    assert not find(result, "seconds", case="first start, compiling")
 
 
 def test_memory_of_workers_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
