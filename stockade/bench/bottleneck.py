@@ -10,7 +10,7 @@ min(workers, cores).
 stragglers: efficiency is the CPU time inside the environments over that of all cores; 1: no core ever waits.
 """
 
-import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ from stockade.bench.backends import EACH, LOCAL, MANY_PROCESSES, MODES, PEERS, O
 from stockade.bench.result import Figure, Result, find
 from stockade.bench.runner import BenchCommand, Case, Sample, Words, frozen_heap, in_turns, option
 from stockade.bench.throughput import OF_THE_CORES
-from stockade.bench.worlds import BUILT_IN, END, HORIZON, STEP_CPU, TRUTH_CPU, WORLDS, Factory, fixed_cost, timed
+from stockade.bench.worlds import BUILT_IN, END, STEP_CPU, TRUTH_CPU, WORLDS, Factory, fixed_cost, timed
 from stockade.cores import available_cores
 from stockade.errors import InputError
 
@@ -47,7 +47,7 @@ class BottleneckBench(BenchCommand, name="bottleneck"):
 
     def check(self) -> None:
         super().check()
-        if not os.path.exists("/proc/self/schedstat") and not hasattr(os, "eventfd"):
+        if sys.platform != "linux":
             raise InputError("bench bottleneck reads the CPU clocks of other processes, which only Linux offers")
 
     def measure(self, result: Result) -> None:
@@ -59,9 +59,7 @@ class BottleneckBench(BenchCommand, name="bottleneck"):
                  self.rounds, result)  # fmt: skip
 
     def _round(self, backend: str, factory: Factory, mode: str) -> Iterator[Sample]:
-        begin = time.perf_counter()
         with _open(backend, factory, self.n_envs, mode) as (opened, rows):
-            managing = time.perf_counter() - begin
             # A turn of `async` is a batch, by default half of the environments; measured are steps of all.
             barrier = backend != "async"
             opened = opened if barrier else opened._replace(calls=opened.calls * 2)
@@ -69,15 +67,11 @@ class BottleneckBench(BenchCommand, name="bottleneck"):
                 call()
             with frozen_heap():
                 parts, wall, truth_share = _run(opened, rows, barrier, self.seconds)
-            begin = time.perf_counter()
-        managing += time.perf_counter() - begin
         for part in PARTS:
             yield Sample("% of the time", 100 * parts[part] / sum(parts.values()), {"part": part})
         yield Sample("ms", 1000 * wall, {"part": "total"})
         if mode == "twice a step":
             yield Sample("% of the wall time", 100 * truth_share, {"part": "calls"})
-        episode = managing + HORIZON * wall  # if one is played between start and close
-        yield Sample("% of an episode", 100 * managing / episode, {"part": "start and close"})
 
 
 def _run(opened: Opened, rows: np.ndarray, barrier: bool, seconds: float) -> tuple[dict[str, float], float, float]:
