@@ -27,7 +27,7 @@ def test_a_kernel_that_does_everything_four_times_fails(red, chance):
         for _ in range(4):
             play()
 
-    assert "find what made the kernel slower" in (guard.too_slow(slow, guard.COSTS[red, chance], attempts=1) or "")
+    assert guard.too_slow(slow, guard.COSTS[red, chance], attempts=1) is not None
 
 
 def test_one_good_attempt_is_enough(monkeypatch):

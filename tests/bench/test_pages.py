@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from stockade.bench.result import find
+from stockade.cli import parse
 from tests.bench.results import figure, result, search_quality, write
 
 ROOT = Path(__file__).parents[2]
@@ -83,7 +84,21 @@ def test_a_table_has_the_value_that_was_measured_where_its_tags_say():
 
 
 def test_what_was_not_measured_says_what_to_run():
-    assert "stockade bench memory --json" in TABLES["memory"]({})
+    for name in TABLES.keys() - {"runs", "readme", "first-version"}:
+        command = re.search("`stockade (.*)`", TABLES[name]({}))[1].split()
+        assert parse(command[0], command[1:]).what.json == Path(command[-1])
+
+
+def test_the_commands_of_the_page_exist():
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    (block,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    commands = [line.split("  ")[0].split() for line in block.splitlines() if line and not line.startswith("#")]
+    for program, name, *flags in commands:
+        if program == "stockade":
+            parse(name, flags)
+        else:
+            assert (program, (ROOT / name).is_file()) == ("python", True)
+    assert len(commands) >= 5
 
 
 # ------------------------------------------------------------------------------------------------------------- pictures
