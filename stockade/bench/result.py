@@ -125,10 +125,10 @@ class Result:
 
 # --------------------------------------------------------------------------------------------------------------- files
 def read_result(path: Path) -> Result:
-    """Read a file of `Result.write`, also one of version 0.1.0; InputError if it is missing or something else."""
+    """Read a file of `Result.write`; InputError if it is missing or something else."""
     try:
         content = jsonlib.loads(path.read_bytes())
-        figures = [_figure_of(content["bench"], entry) for entry in content["figures"]]
+        figures = [_figure_of(entry) for entry in content["figures"]]
         skipped = [Skipped(str(entry["what"]), str(entry["why"])) for entry in content["skipped"]]
         bench, command, seconds = str(content["bench"]), str(content["command"]), float(content["seconds"])
         return Result(bench, command, {**content["stamp"]}, {**content["settings"]}, seconds, figures, skipped)
@@ -140,14 +140,11 @@ def read_result(path: Path) -> Result:
                          "make one with `stockade bench NAME --json FILE`") from error  # fmt: skip
 
 
-def _figure_of(bench: str, entry: dict[str, Any]) -> Figure:
+def _figure_of(entry: dict[str, Any]) -> Figure:
     tags, rounds = dict(entry["tags"]), tuple(float(value) for value in entry["rounds"])
-    if "what" in entry:  # version 0.1.0 named the kernel's figures by sentences, and said whose a backend is
-        tags = {"case": entry["what"]} if bench == "kernel" else tags
-        tags = {name: tag for name, tag in tags.items() if (name, tag) not in (("kind", "ours"), ("kind", "peer"))}
     if not rounds or not all(map(math.isfinite, rounds)):
         raise ValueError(f"figure {tags} has numbers that are not finite, or none")
-    return Figure(tags, str(entry["unit"]).replace(" an iteration", " per iteration"), rounds)
+    return Figure(tags, str(entry["unit"]), rounds)
 
 
 def flat_table(figures: Sequence[Figure], first: str = "case") -> Table:

@@ -18,7 +18,7 @@ import numpy as np
 from stockade.bench.backends import why_not
 from stockade.bench.result import Figure, Result, find
 from stockade.bench.runner import BenchCommand, Case, Numbers, Sample, in_turns, option
-from stockade.cage2.config import WorldConfig
+from stockade.cage2.config import RewardWeights, WorldConfig
 from stockade.learn.config import PPOConfig, TrainConfig
 from stockade.learn.evaluate import mean_interval
 
@@ -128,32 +128,22 @@ class LearnBench(BenchCommand, name="learn"):
     def _theirs(self, ppo: PPOConfig, seed: int) -> float:
         model = make_sb3_ppo(ppo, self.n_envs, seed, window=LAST, obs=self.obs, red=self.red_agent)
         model.learn(100 * self.episodes)
-        return float(np.mean([episode["r"] for episode in model.ep_info_buffer or ()]))
+        return float(np.mean([episode["r"] for episode in model.ep_info_buffer or ()])) / ppo.reward_scale
 
 
 def make_sb3_ppo(config: PPOConfig, n_envs: int, seed: int, window: int = 100, **world: Any) -> Any:
     """Stable-Baselines3's PPO with our network, batch, minibatches, epochs and weights of losses, at constant rates;
-    `ep_info_buffer` has the returns, not scaled, of the last `window` episodes."""
+    `ep_info_buffer` has the returns, scaled, of the last `window` episodes."""
     import torch
     from stable_baselines3 import PPO
-    from stable_baselines3.common.vec_env import VecEnvWrapper
 
     from stockade.integrations.sb3 import make_sb3
-
-    class ScaledRewards(VecEnvWrapper):
-        """Rewards times a number; episodes' returns, which are counted below, stay as they are."""
-
-        def reset(self) -> Any:
-            return self.venv.reset()
-
-        def step_wait(self) -> Any:
-            obs, rewards, dones, infos = self.venv.step_wait()
-            return obs, rewards * np.float32(config.reward_scale), dones, infos
 
     torch.set_num_threads(1)
     c, activation = config, torch.nn.ReLU if config.activation == "relu" else torch.nn.Tanh
     networks = {"net_arch": {"pi": list(c.hidden), "vf": list(c.hidden)}, "activation_fn": activation}
-    envs, batch_size = ScaledRewards(make_sb3(n_envs, **world)), min(c.minibatch_size, n_envs * c.update_steps)
+    envs = make_sb3(n_envs, reward=RewardWeights(*3 * [c.reward_scale]), **world)
+    batch_size = min(c.minibatch_size, n_envs * c.update_steps)
     return PPO("MlpPolicy", envs, n_steps=c.update_steps, batch_size=batch_size, n_epochs=c.epochs,
                learning_rate=c.learning_rate, gamma=c.gamma, gae_lambda=c.gae_lambda, clip_range=c.clip,
                ent_coef=c.entropy_weight, vf_coef=c.value_weight, max_grad_norm=c.max_grad_norm,
