@@ -33,22 +33,25 @@ PLAN: dict[str, tuple[str, ...]] = {
     "true-state": (), "memory": (), "startup": (), "vector": ("--n-envs", "16", "200"), "train": (),
     "learn": ("--episodes", "15000"),
 }  # fmt: skip
-NOT_QUICK = ("vector", "learn")
 GRACE = 20.0  # Seconds that a bench has to end its workers when it is told to stop
 
 
 @dataclass(frozen=True)
 class AllBenches:
-    """Every bench below but the search's, into a folder of results: half an hour on 2 cores, a minute with --quick."""
+    """Every bench below but the search's, into a folder: half an hour on 2 cores, two minutes with --quick."""
 
-    quick: bool = False  # Short rounds of the lighter benches: to see that all works, not for figures.
+    quick: bool = False  # A few cases and short rounds: to see that all works, not for figures.
     results: Path | None = None  # Folder for the results; default: benchmarks/results, or bench-quick with --quick.
     only: tuple[str, ...] = ()  # Only these benches.
     minutes: float = 12.0  # A bench that takes longer than this is ended.
 
     def run(self) -> int:
         """Run, and say at the end what failed; exit code 1 if anything did."""
-        names = self._names()
+        for name in set(self.only) - set(PLAN):
+            raise InputError(f"--only {name}: there is no such bench; there are {', '.join(PLAN)}")
+        if not self.minutes > 0:
+            raise InputError(f"--minutes {self.minutes}: a bench needs more than that")
+        names = [name for name in PLAN if not self.only or name in self.only]
         folder = self.results or (QUICK_RESULTS if self.quick else RESULTS)
         folder.mkdir(parents=True, exist_ok=True)
         rows: list[tuple[str, float, str]] = []
@@ -69,19 +72,6 @@ class AllBenches:
         if failed:
             print(f"failed: {', '.join(failed)}")
         return 1 if failed else 0
-
-    def _names(self) -> list[str]:
-        for name in set(self.only) - set(PLAN):
-            raise InputError(f"--only {name}: there is no such bench; there are {', '.join(PLAN)}")
-        if not self.minutes > 0:
-            raise InputError(f"--minutes {self.minutes}: a bench needs more than that")
-        chosen = [name for name in PLAN if not self.only or name in self.only]
-        left_out = [name for name in chosen if self.quick and name in NOT_QUICK]
-        if left_out == chosen:
-            raise InputError("nothing to run: without --quick there would be")
-        if left_out:
-            print(f"left out, as --quick has no time for them: {', '.join(left_out)}")
-        return [name for name in chosen if name not in left_out]
 
 
 def run_bench(command: list[str], limit: float) -> str:
