@@ -6,7 +6,9 @@ is imported when they are called, so that `import stockade` stays light.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import io
 import numbers
 from dataclasses import fields, replace
 from pathlib import Path
@@ -83,7 +85,8 @@ def evaluate(policy: Any, *, progress: bool = True, **settings: Any) -> Evaluate
     Args:
         policy: a name as for `load`, "my_module:MyPolicy", the path of a model saved by Stable-Baselines3 (.zip), or
             an object or class: one with `act(observations)`, one with the challenge's `get_action(observation,
-            action_space)`, or one with `predict(observations)`; see docs/training.md, "Your own policy".
+            action_space)`, or one with `predict(observations)`; see docs/training.md, "Your own policy". A result of
+            `train` or `search` plays its agent.
         settings: fields of `stockade.learn.evaluate.EvaluateConfig`, for instance episodes=100, greedy=False.
 
     Example:
@@ -98,11 +101,12 @@ def evaluate(policy: Any, *, progress: bool = True, **settings: Any) -> Evaluate
     return evaluate(config, None if by_name else policy, progress=progress)
 
 
-def search(*, resume: str | Path | None = None, **settings: Any) -> SearchResult:
+def search(*, resume: str | Path | None = None, progress: bool = True, **settings: Any) -> SearchResult:
     """Find the repair order that defends best; everything about the search goes to a folder.
 
     Args:
         resume: continue this search, a name or folder; a larger `total_episodes` extends one that is finished.
+        progress: print how far it is, and the verdict; without, only warnings are printed.
         settings: fields of `stockade.workflow.config.SearchConfig`, for instance red="bline,meander", horizon=30,
             total_episodes=50_000, judge="observed", units="hosts", seed=1, plots=False.
     """
@@ -111,7 +115,9 @@ def search(*, resume: str | Path | None = None, **settings: Any) -> SearchResult
 
     if resume is not None:
         settings["resume"] = str(resume)
-    return search(_configure(SearchConfig(), settings, "search", inner="first_version"))
+    config = _configure(SearchConfig(), settings, "search", inner="first_version")
+    with contextlib.nullcontext() if progress else contextlib.redirect_stdout(io.StringIO()):
+        return search(config)
 
 
 # ------------------------------------------------------------------------------------------- settings from keywords

@@ -34,12 +34,13 @@ Train and study agents that defend a computer network, on CAGE Challenge 2.
 {commands}
 
 Examples:
-  stockade evaluate champion                  how good is the shipped policy?
-  stockade train --red-agent meander          train your own; it goes to runs/meander-memory-seed0
-  stockade evaluate meander-memory-seed0      how good is yours?
-  stockade runs                               what is there, and how far is it?
+  stockade evaluate champion               how good is the shipped policy?
+  stockade train --red-agent meander       train your own agent
+  stockade runs                            list what was trained, and how well
+  stockade evaluate meander-memory-seed0   how good is the agent you trained?
 
-stockade COMMAND --help explains the flags of a command; stockade --version prints the version."""
+stockade COMMAND --help explains the flags of a command.
+stockade --version prints the version."""
 
 
 def parse(name: str, arguments: Sequence[str]) -> Any:
@@ -63,12 +64,11 @@ def parse(name: str, arguments: Sequence[str]) -> Any:
         width = shutil.get_terminal_size().columns
         shown.seek(0)
         for line in shown.read().splitlines():  # tyro does not wrap what stands outside its frames
-            words = line.replace(",", ", ") if "{" in line else line  # between the names of subcommands too
-            print(
-                textwrap.fill(words, width, subsequent_indent="  ", break_on_hyphens=False)
-                if len(line) > width
-                else line
-            )
+            is_usage = line.startswith("usage:")
+            words = line.replace(",", ", ") if is_usage else line  # between the names of subcommands too
+            indent = "  " if is_usage else ""
+            wrapped = textwrap.fill(words, width, subsequent_indent=indent, break_on_hyphens=False)
+            print(wrapped if len(line) > width else line)
         raise
 
 

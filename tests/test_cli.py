@@ -164,12 +164,21 @@ def test_wrong_usage_ends_with_code_2_and_a_suggestion(stockade, arguments, sugg
         (("--n-envs", "0"), "--n-envs 0 "),
         (("--gae-lambda", "2"), "--gae-lambda 2.0 "),
         (("--final-gamma", "-1"), "--final-gamma -1.0 "),
+        (("--seed", "-1"), "--seed -1 "),
+        (("--seed", str(2**64)), f"--seed {2**64} "),
+        (("--shards", "1000000"), "--shards 1000000 "),
+        (("--n-envs", "100000000000"), "--n-envs 100000000000 "),
+        (("--name", "sleep"), "--name sleep "),
+        (("--name", "builtin:sleep"), "--name builtin:sleep "),
+        (("--name", "mine.zip"), "--name mine.zip "),
+        (("--name", "../mine"), "--name ../mine "),
     ],
 )
 def test_errors_name_the_flag_on_the_command_line(stockade, flags, named, tmp_path):
     code, _, err = stockade("train", *flags, "--runs", tmp_path / "runs")
     assert code == 2
     assert err.startswith(f"stockade: {named}")
+    assert err.count("\n") == 1
     assert not (tmp_path / "runs").exists()
 
 
@@ -184,6 +193,13 @@ def test_errors_name_the_keyword_in_python(settings, named):
     assert str(refused.value).startswith(named)
     again = pickle.loads(pickle.dumps(refused.value))  # errors come from worker processes too
     assert (str(again), again.as_command()) == (str(refused.value), refused.value.as_command())
+
+
+@pytest.mark.parametrize("command", ["train", "search", "evaluate sleep"])
+def test_seeds_that_do_not_fit_are_refused(stockade, command):
+    code, _, err = stockade(*command.split(), "--seed", 2**64 - 1)
+    assert code == 2
+    assert err.startswith(f"stockade: --seed {2**64 - 1} ")
 
 
 def test_too_little_memory_is_one_short_line(stockade):
@@ -254,7 +270,7 @@ def test_the_version(stockade):
 def test_the_overview_names_every_command_and_its_examples_parse(stockade, arguments):
     code, out, err = stockade(*arguments)
     assert (code, err) == (0, "")
-    assert max(map(len, out.splitlines())) <= 100
+    assert max(map(len, out.splitlines())) <= 80
     examples = [shlex.split(line.split("   ")[0])[1:] for line in out.splitlines() if line.startswith("  stockade ")]
     assert examples
     for name, *flags in examples:
@@ -272,6 +288,7 @@ def test_help_fits_and_shows_no_python(stockade, name, width, monkeypatch):
     assert max(map(len, out.splitlines())) <= width
     assert "{None" not in usage + out
     assert first[0].isupper(), "help begins with a sentence on what the command does"
+    assert not any(line.startswith(" ") for line in first.splitlines()), "which is wrapped like any other"
 
 
 @pytest.mark.parametrize("name", ["train", "runs", "export", "verify", "evaluate", "search"])

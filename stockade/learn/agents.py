@@ -265,6 +265,8 @@ def as_player(policy: Any, name: str | None = None, greedy: bool = True) -> Play
     name = str(name or getattr(policy, "name", None) or getattr(policy, "__name__", type(policy).__name__))
     if isinstance(policy, type):
         policy = _called(policy, name)
+    if not any(hasattr(policy, form.method) for form in FORMS):
+        policy = getattr(policy, "agent", policy)  # of a result of `train` or `search`
     for form in FORMS:
         if hasattr(policy, form.method):
             return form(policy, name, greedy)

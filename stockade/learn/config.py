@@ -28,6 +28,11 @@ def require(config: object, names: Sequence[str], fine: Callable[[Any], object],
             raise SettingError(name, value, problem)
 
 
+def require_seed(config: object) -> None:
+    """Refuse a seed that is negative, or so large that seeds counted from it would not fit into 64 bits."""
+    require(config, ("seed",), lambda v: 0 <= v < 2**63, "must be from 0 to 2**63 - 1")
+
+
 def refuse_changes(asked: Any, own: Any, free: Sequence[str] = ()) -> None:
     """Refuse settings beside --resume that are neither a default nor what the run has: it keeps its own."""
     for f in sorted(fields(asked), key=lambda f: f.name != "preset"):  # of which the others may come
@@ -68,6 +73,8 @@ class PPOConfig:
 
     def __post_init__(self) -> None:
         require(self, ("update_steps", "epochs", "minibatch_size", "shards", "threads"), lambda v: v >= 1, AT_LEAST_1)
+        at_most = f"must be at most --minibatch-size {self.minibatch_size}"
+        require(self, ("shards",), lambda v: v <= self.minibatch_size, at_most)
         positive = ("learning_rate", "max_grad_norm", "reward_scale", "clip")
         require(self, positive, lambda v: v > 0, "must be more than 0")
         require(self, ("gamma", "final_gamma", "gae_lambda"), lambda v: 0 <= v <= 1, "must be from 0 to 1")
@@ -111,7 +118,8 @@ class TrainConfig:
     def __post_init__(self) -> None:
         counts = ("total_episodes", "n_envs", "horizon", "checkpoint_episodes", "keep_checkpoints")
         require(self, counts, lambda v: v >= 1, AT_LEAST_1)
-        require(self, ("seed", "validation_episodes"), lambda v: v >= 0, "must be 0 or more")
+        require(self, ("validation_episodes",), lambda v: v >= 0, "must be 0 or more")
+        require_seed(self)
 
     def run(self) -> int:
         """Train; the exit code is 128 + the number of the signal that ended it, 1 if its end is not on disk."""

@@ -45,7 +45,9 @@ def new_run_folder(runs: Path, name: str | None, default: str) -> Path:
     check_runs(runs)
     stem = name or default
     if Path(stem).name != stem or stem in ("", ".", ".."):
-        raise InputError(f"--name {stem} is no name of a folder in {runs}")
+        raise SettingError("name", stem, f"is no name of a folder in {runs}")
+    if ":" in stem or stem.endswith(".zip"):  # `stockade evaluate` would take it for a class or another library's model
+        raise SettingError("name", stem, "must not contain ':' or end in .zip")
     folder, number = runs / stem, 2
     while name is None and folder.exists():
         folder, number = runs / f"{stem}-{number}", number + 1

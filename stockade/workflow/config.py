@@ -9,7 +9,7 @@ import tyro
 from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights, WorldConfig
 from stockade.errors import InputError, flag_of
 from stockade.files import JsonFile
-from stockade.learn.config import AT_LEAST_1, OPTIONAL, PPOConfig, require
+from stockade.learn.config import AT_LEAST_1, OPTIONAL, PPOConfig, require, require_seed
 
 #: Version of config.json; that of 0.1.0 has none.
 FORMAT = 2
@@ -136,7 +136,8 @@ class SearchConfig:
             WorldConfig(red=red, horizon=self.horizon)
         counts = ("n_envs", "parallel", "n_workflows", "update_steps", "max_episodes", "total_episodes")
         require(self, counts, lambda v: v >= 1, AT_LEAST_1)
-        amounts = ("seed", "n_eval_episodes", "gp_beta", "certify", "margin")
+        require_seed(self)
+        amounts = ("n_eval_episodes", "gp_beta", "certify", "margin")
         require(self, amounts, lambda v: v >= 0, "must be 0 or more")
         require(self, ("red",), lambda v: len(set(self.reds)) == len(self.reds), "must be different attackers")
         require(self, ("n_envs",), lambda v: v >= 2 * len(self.reds), "must be at least two per attacker")

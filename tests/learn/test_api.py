@@ -45,6 +45,7 @@ def test_the_result_holds_metrics_and_an_agent(result) -> None:
     assert result.agent.predict(obs)[0].shape == (4,)
     evaluated = stockade.evaluate(result.agent, episodes=2, progress=False)
     assert evaluated.cells == stockade.evaluate(result.folder, episodes=2, progress=False).cells
+    assert evaluated.cells == stockade.evaluate(result, episodes=2, progress=False).cells
     assert "mine" in repr(result)
 
 
