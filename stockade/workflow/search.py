@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from stockade.errors import InputError, SettingError
-from stockade.files import json_output
+from stockade.files import json_output, json_ready
 from stockade.learn.agents import Agent
 from stockade.learn.checkpoint import Checkpoint, CheckpointFolder, save
 from stockade.learn.config import refuse_changes
@@ -73,7 +73,7 @@ class SearchResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Content of summary.json."""
-        return {} if self.answer is None else self.answer.summary
+        return {} if self.answer is None else dict(json_ready(self.answer.summary))
 
     def __repr__(self) -> str:
         return f"SearchResult({self.folder}):\n{self.verdict or 'interrupted; continue it with resume='}"
