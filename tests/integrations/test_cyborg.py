@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import sys
 import threading
@@ -31,6 +32,11 @@ def play(env: CybORGEnv, actions: list[int]) -> list[Any]:
 
 
 ACTIONS = [random.Random(1).randrange(145) for _ in range(40)]
+
+
+def test_arguments_come_in_the_order_of_the_built_in_worlds() -> None:
+    built_in, reference = (list(inspect.signature(kind).parameters) for kind in (stockade.CAGE2Env, CybORGEnv))
+    assert reference == built_in[: len(reference)]
 
 
 # ------------------------------------------------------------------------------------------------- Gymnasium's contract
