@@ -17,6 +17,7 @@ from gymnasium.utils.env_checker import check_env
 
 import stockade
 from stockade.cage2.actions import UNKNOWN, action_index
+from stockade.cage2.env import CAGE2Env
 from stockade.cage2.history import MemoryObservation
 from stockade.cage2.scenario import HOSTS
 from stockade.errors import InvalidActionError
@@ -35,7 +36,7 @@ ACTIONS = [random.Random(1).randrange(145) for _ in range(40)]
 
 
 def test_arguments_come_in_the_order_of_the_built_in_worlds() -> None:
-    built_in, reference = (list(inspect.signature(kind).parameters) for kind in (stockade.CAGE2Env, CybORGEnv))
+    built_in, reference = (list(inspect.signature(kind).parameters) for kind in (CAGE2Env, CybORGEnv))
     assert reference == built_in[: len(reference)]
 
 
