@@ -33,7 +33,7 @@ USEFUL_ACTIONS = tuple(np.flatnonzero(ACTION_MASK).tolist())
 #: How far the places in the shares move from one iteration to the next, so that small shares get their turn.
 _GOLDEN = 0.6180339887498949
 #: Points that a Restore earns at the start of a training, beyond its price, and how far along that has run out.
-RESTORE_BONUS, BONUS_UNTIL = 1.5, 0.3
+RESTORE_BONUS, BONUS_UNTIL = 1.5, 0.5
 
 
 class ConditionedTraining:
