@@ -7,15 +7,12 @@ is imported when they are called, so that `import stockade` stays light.
 from __future__ import annotations
 
 import contextlib
-import inspect
 import io
-import numbers
 from dataclasses import fields, replace
 from pathlib import Path
-from types import UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from stockade.errors import InputError, SettingError, did_you_mean, flag_of
+from stockade.errors import InputError, did_you_mean, flag_of
 
 if TYPE_CHECKING:
     from stockade.baselines import Defender
@@ -69,14 +66,14 @@ def train(
         settings: fields of `stockade.learn.config.TrainConfig` and `PPOConfig`, for instance red="meander",
             horizon=50, total_episodes=20_000, obs="bits", reward=RewardWeights(service=2), learning_rate=1e-3.
     """
-    from stockade.learn.config import preset_named
+    from stockade.learn.config import TrainConfig, preset_named
     from stockade.learn.train import train
 
-    if resume is not None and set(settings) - {"runs"}:
-        raise InputError(f"resume= continues a run with its own settings; leave out {', '.join(sorted(settings))}")
-    if resume is not None:
-        settings["resume"] = str(resume)
-    return train(_configure(preset_named(preset), settings, "train", inner="ppo"), progress=progress)
+    if resume is None:
+        return train(_configure(preset_named(preset), settings, "train", inner="ppo"), progress=progress)
+    if others := {*settings, *(["preset"] if preset else [])} - {"runs"}:
+        raise InputError(f"resume= continues a run with its own settings; leave out {', '.join(sorted(others))}")
+    return train(TrainConfig.resumed(str(resume), Path(settings.get("runs", "runs"))), progress=progress)
 
 
 def evaluate(policy: Any, *, progress: bool = True, **settings: Any) -> EvaluateResult:
@@ -123,6 +120,8 @@ def search(*, resume: str | Path | None = None, progress: bool = True, **setting
 # ------------------------------------------------------------------------------------------- settings from keywords
 def _configure(base: T, settings: dict[str, Any], function: str, inner: str = "") -> T:
     """A copy of a frozen dataclass with some settings changed: its own, or those of the dataclass in field `inner`."""
+    from stockade.learn.config import checked
+
     own = {f.name for f in fields(base)}  # type: ignore[arg-type]
     inner_names = {f.name for f in fields(getattr(base, inner))} - own if inner else set()
     known = sorted(own | inner_names)
@@ -131,38 +130,8 @@ def _configure(base: T, settings: dict[str, Any], function: str, inner: str = ""
             by_flag = {flag_of(each)[2:].replace("-", "_"): each for each in known}  # `max_steps` is `horizon` here
             near = did_you_mean(by_flag.get(name, name), known) or f" It knows {', '.join(known)}."
             raise InputError(f"{function}() has no setting {name!r}.{near}")
-    changes = _checked(base, {name: value for name, value in settings.items() if name in own})
+    changes = checked(type(base), {name: value for name, value in settings.items() if name in own})
     if inner:
         part = changes.get(inner, getattr(base, inner))
-        changes[inner] = replace(part, **_checked(part, {n: v for n, v in settings.items() if n in inner_names}))
+        changes[inner] = replace(part, **checked(type(part), {n: v for n, v in settings.items() if n in inner_names}))
     return replace(base, **changes)  # type: ignore[type-var]
-
-
-def _checked(config: Any, settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings of a dataclass, of the types that it wants: text becomes a path and a list a tuple where one is."""
-    hints, changes = get_type_hints(type(config)), {}
-    for name, value in settings.items():
-        hint = hints[name]
-        if isinstance(value, str) and Path in (hint, *get_args(hint)) and not _fits(value, hint):
-            value = Path(value)
-        elif isinstance(value, list) and get_origin(hint) is tuple:
-            value = tuple(value)
-        if not _fits(value, hint):
-            one_of = f"one of {', '.join(map(repr, get_args(hint)))}"
-            wanted = one_of if get_origin(hint) is Literal else f"of type {inspect.formatannotation(hint)}"
-            raise SettingError(name, value, f"is not possible: it must be {wanted}")
-        changes[name] = value
-    return changes
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Literal:
-        return value in arguments
-    if origin in (Union, UnionType):
-        return any(_fits(value, one) for one in arguments)
-    if origin is tuple:
-        return isinstance(value, tuple) and all(_fits(item, arguments[0]) for item in value)
-    if hint in (int, float):
-        return isinstance(value, numbers.Integral if hint is int else numbers.Real) and not isinstance(value, bool)
-    return isinstance(value, hint)

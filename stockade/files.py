@@ -5,6 +5,7 @@ import json
 import math
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -35,6 +36,44 @@ def write_durably(path: Path, content: bytes) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+class AppendedFile:
+    """A file that grows while long work is done, which it never ends: what cannot be written, as on a full disk, is
+    warned about, kept in memory, and written by the next `append` that can."""
+
+    def __init__(self, path: Path, content: bytes) -> None:
+        """Begin it with this content, in place of what was there."""
+        self._path, self._size, self._waiting = path, -1, b""  # -1: nothing of it is written
+        self.append(content)
+
+    @property
+    def is_written(self) -> bool:
+        """Nothing is waiting."""
+        return not self._waiting
+
+    def append(self, content: bytes) -> None:
+        """Write it, and first what is waiting."""
+        self._waiting += content
+        try:
+            if self._size < 0:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                write_durably(self._path, self._waiting)
+                self._size = 0
+            elif self._waiting:
+                with self._path.open("r+b") as file:
+                    file.seek(self._size)
+                    file.truncate()  # what an attempt before could write of it
+                    file.write(self._waiting)
+        except OSError as error:
+            warnings.warn(f"{self._path}: {len(self._waiting)} bytes could not be written and wait for the next try: "
+                          f"{error}", stacklevel=2)  # fmt: skip
+        else:
+            self._size, self._waiting = self._size + len(self._waiting), b""
+
+    def read(self) -> bytes:
+        """All of it, what is waiting included."""
+        return (self._path.read_bytes()[: self._size] if self._size > 0 else b"") + self._waiting
 
 
 def check_writable(path: Path, option: str) -> None:

@@ -5,6 +5,7 @@ step(actions, out) -> slices of the batch -> kernel.step_batch on each, a Python
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +29,8 @@ from stockade.cores import available_cores
 #: long as 4096 worlds take; with twice as many a second thread gains even then.
 WORLDS_PER_THREAD = 8192
 _MEMORY = ("worlds", "ledgers", "memory")
+#: How records lie in memory: snapshots and checkpoints hold them as bytes, which mean nothing in another layout.
+LAYOUT = hashlib.sha256(str((WORLD, ledger_dtype(1), MEMORY)).encode()).hexdigest()[:16]
 
 
 def rows_of_bytes(records: np.ndarray) -> np.ndarray:
@@ -47,6 +50,7 @@ class Snapshot:
     worlds: np.ndarray
     ledgers: np.ndarray | None  #: under `chance="cyborg"`
     memory: np.ndarray | None = None  #: with `obs="memory"`
+    layout: str = LAYOUT
 
     def __post_init__(self) -> None:
         for part in self.parts:
@@ -54,7 +58,7 @@ class Snapshot:
                 part.setflags(write=False)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        self.__dict__.update({"layout": "unknown", **state})
         self.__post_init__()  # pickles and copies are frozen too
 
     @property
@@ -242,9 +246,9 @@ class Batch:
             raise ValueError(f"the snapshot holds {len(snapshot)} worlds, which do not fit into {room}; take one of "
                              f"{room} worlds, or of a single one")  # fmt: skip
         parts = list(zip(self._bytes, snapshot.parts, strict=True))
-        for rows, saved in parts:
-            if (None if rows is None else (len(snapshot), rows.shape[1])) != (None if saved is None else saved.shape):
-                raise ValueError("the snapshot is laid out differently, as one of another version of Stockade may be")
+        shapes = [(None if rows is None else (len(snapshot), rows.shape[1])) for rows in self._bytes]
+        if snapshot.layout != LAYOUT or shapes != [None if part is None else part.shape for part in snapshot.parts]:
+            raise ValueError("the snapshot is laid out differently, as one of another version of Stockade may be")
         seeds = None if seed is None else read_seeds(seed, self.n)
         for rows, saved in parts:
             if rows is not None:

@@ -44,7 +44,7 @@ def cached(*files: str, **options: Any) -> Callable[[Callable[..., Any]], Any]:
 
     `files` are all that the compiled code is made of, tables included; `options` those of `numba.njit` beside OPTIONS.
     """
-    digest = source_digest(*files)
+    digest = source_digest("cage2/jit.py", *files)
 
     def decorate(function: Callable[..., Any]) -> Any:
         function.__qualname__ += f"_{digest}"

@@ -5,6 +5,7 @@ load: JSON, its own checksum and version -> arrays, their checksum -> parsed; wh
 The JSON is the last to appear and names the file of arrays, so a checkpoint is there as a whole or not at all.
 """
 
+import contextlib
 import hashlib
 import json
 import warnings
@@ -19,6 +20,8 @@ from safetensors.numpy import save as format_arrays
 
 from stockade.errors import InputError
 from stockade.files import write_durably
+from stockade.learn.files import checkpoint_numbers
+from stockade.text import plural
 
 FORMAT = "stockade checkpoint"
 VERSION = 1
@@ -44,8 +47,14 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
     digest = hashlib.sha256(content).hexdigest()
     arrays = path.with_name(f"{path.name}-{digest[:16]}.safetensors")
     head = {"format": FORMAT, "version": VERSION, "arrays": arrays.name, "sha256": digest, "rest": checkpoint.rest}
-    write_durably(arrays, content)
-    write_durably(_json_of(path), json.dumps({**head, "checksum": _checksum(head)}, indent=1).encode() + b"\n")
+    was_there = arrays.exists()
+    try:
+        write_durably(arrays, content)
+        write_durably(_json_of(path), json.dumps({**head, "checksum": _checksum(head)}, indent=1).encode() + b"\n")
+    except OSError:
+        if not was_there:  # without JSON it would only take space, of which there may be none
+            arrays.unlink(missing_ok=True)
+        raise
     for old in path.parent.glob(f"{path.name}-*.safetensors"):
         if old != arrays:
             old.unlink(missing_ok=True)
@@ -84,24 +93,34 @@ class CheckpointFolder:
 
     def __init__(self, folder: Path, keep: int = 3) -> None:
         self.folder, self.keep = folder, keep
+        self._failures = 0
 
-    def save(self, number: int, checkpoint: Checkpoint, is_best: bool) -> bool:
+    def save(self, number: int, checkpoint: Checkpoint) -> bool:
         """Write one; if that fails, warn and return False: the run can continue, and older ones are intact."""
-        try:
-            save(self.folder / f"checkpoint-{number:08d}", checkpoint)
-            if is_best:
-                save(self.folder / "best", checkpoint)
-        except OSError as error:
-            warnings.warn(f"the checkpoint could not be written, training continues: {error}", stacklevel=2)
+        if not self._write(f"checkpoint-{number:08d}", checkpoint):
             return False
-        for old in self.numbers()[: -self.keep]:
-            remove(self.folder / f"checkpoint-{old:08d}")
+        with contextlib.suppress(OSError):  # they only take space
+            for old in self.numbers()[: -self.keep]:
+                remove(self.folder / f"checkpoint-{old:08d}")
+        return True
+
+    def save_best(self, checkpoint: Checkpoint) -> bool:
+        """Write the best, beside those by number; likewise."""
+        return self._write("best", checkpoint)
+
+    def _write(self, name: str, checkpoint: Checkpoint) -> bool:
+        try:
+            save(self.folder / name, checkpoint)
+        except OSError as error:
+            self._failures += 1  # in the text, because Python shows equal warnings only once
+            warnings.warn(f"{self.folder / name} could not be written ({plural(self._failures, 'failure')} so far); "
+                          f"training continues, the next save tries again: {error}", stacklevel=3)  # fmt: skip
+            return False
         return True
 
     def numbers(self) -> list[int]:
         """Of the checkpoints that are there, ascending."""
-        found = (path.stem.removeprefix("checkpoint-") for path in self.folder.glob("checkpoint-*.json"))
-        return sorted(int(number) for number in found if number.isdecimal())
+        return checkpoint_numbers(self.folder)
 
     def load_last(self) -> Checkpoint:
         """The newest that is whole; a warning for each newer one that is not."""

@@ -1,17 +1,22 @@
 """The settings of training: dataclasses that the command line is made of, and presets. Nothing here imports Torch."""
 
 import argparse
+import inspect
+import json
+import numbers
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from types import UnionType
+from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 import tyro
 
 from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights
 from stockade.errors import InputError, SettingError, did_you_mean
+from stockade.learn.files import find_run
 from stockade.text import plural
 
 OPTIONAL = tyro.conf.arg(help_behavior_hint="")  #: for flags without a default: tyro would show `(default: None)`
@@ -33,12 +38,44 @@ def require_seed(config: object) -> None:
     require(config, ("seed",), lambda v: 0 <= v < 2**63, "must be from 0 to 2**63 - 1")
 
 
-def refuse_changes(asked: Any, own: Any, free: Sequence[str] = ()) -> None:
-    """Refuse settings beside --resume that are neither a default nor what the run has: it keeps its own."""
+def refuse_changes(asked: Any, own: Any, free: Sequence[str] = (), unasked: Any = None) -> None:
+    """Refuse settings beside --resume that are not what the run has, nor those of `unasked` (by default the defaults):
+    it keeps its own."""
     for f in sorted(fields(asked), key=lambda f: f.name != "preset"):  # of which the others may come
         value, mine = getattr(asked, f.name), getattr(own, f.name)
-        if f.name not in free and value not in (f.default, mine):
+        if f.name not in free and value not in (f.default if unasked is None else getattr(unasked, f.name), mine):
             raise SettingError(f.name, value, f"cannot be changed by --resume: it was begun with {mine}")
+
+
+def checked(config: type, settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a dataclass, from Python or JSON, of the types that it wants: text becomes a path and a list a tuple
+    where one is wanted."""
+    hints, changes = get_type_hints(config), {}
+    for name, value in settings.items():
+        hint = hints[name]
+        if isinstance(value, str) and Path in (hint, *get_args(hint)) and not _fits(value, hint):
+            value = Path(value)
+        elif isinstance(value, list) and get_origin(hint) is tuple:
+            value = tuple(value)
+        if not _fits(value, hint):
+            one_of = f"one of {', '.join(map(repr, get_args(hint)))}"
+            wanted = one_of if get_origin(hint) is Literal else f"of type {inspect.formatannotation(hint)}"
+            raise SettingError(name, value, f"is not possible: it must be {wanted}")
+        changes[name] = value
+    return changes
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return value in arguments
+    if origin in (Union, UnionType):
+        return any(_fits(value, one) for one in arguments)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_fits(item, arguments[0]) for item in value)
+    if hint in (int, float):
+        return isinstance(value, numbers.Integral if hint is int else numbers.Real) and not isinstance(value, bool)
+    return isinstance(value, hint)
 
 
 @dataclass(frozen=True)
@@ -133,16 +170,24 @@ class TrainConfig:
             print(f"stopped by {signal.Signals(result.stopped).name} after {plural(result.episodes, 'episode')}; "
                   f"continue with: stockade train --resume {result.folder}", file=sys.stderr)  # fmt: skip
         if not result.saved:
-            print(f"{result.folder}: the final state could not be written; --resume continues from the last checkpoint",
-                  file=sys.stderr)  # fmt: skip
+            print(f"{result.folder}: what it reached is not all on disk (see the warnings): make room, then stockade "
+                  f"train --resume {result.folder} continues from the last checkpoint", file=sys.stderr)  # fmt: skip
         return 128 + result.stopped if result.stopped is not None else 0 if result.saved else 1
 
     @classmethod
     def defaults_of(cls, arguments: Sequence[str]) -> "TrainConfig":
-        """What the flags of a command line change: the settings of its --preset, or the plain defaults."""
+        """What the flags of a command line change: the settings of --resume or --preset, or the plain defaults."""
         parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
         parser.add_argument("--preset", nargs="?")
-        return preset_named(parser.parse_known_args(list(arguments))[0].preset)
+        parser.add_argument("--resume", nargs="?")
+        parser.add_argument("--runs", nargs="?", type=Path, default=cls.runs)
+        given = parser.parse_known_args(list(arguments))[0]
+        return cls.resumed(given.resume, given.runs) if given.resume else preset_named(given.preset)
+
+    @classmethod
+    def resumed(cls, name: str, runs: Path) -> "TrainConfig":
+        """The settings of a run, to continue it with."""
+        return replace(read_config(find_run(name, runs)), resume=name, runs=runs)
 
     @property
     def context_rules(self) -> bool:
@@ -157,12 +202,22 @@ class TrainConfig:
     def from_json(cls, content: dict[str, Any]) -> Self:
         """Back from config.json; that of version 0.1.0 too."""
         content = {RENAMED.get(name, name): value for name, value in content.items()}
-        ppo = {**content["ppo"], "hidden": tuple(content["ppo"]["hidden"])}
-        unknown = (set(content) - {f.name for f in fields(cls)}) | (set(ppo) - {f.name for f in fields(PPOConfig)})
-        if unknown:
+        known = {f.name for kind in (cls, PPOConfig) for f in fields(kind)}
+        if unknown := {*content, *content["ppo"]} - known:
             raise InputError(f"config.json has settings that this version does not know: {sorted(unknown)}")
+        ppo = PPOConfig(**checked(PPOConfig, content["ppo"]))
         reward = RewardWeights(**content.get("reward", {}))
-        return cls(**{**content, "ppo": PPOConfig(**ppo), "reward": reward})
+        return cls(**checked(cls, {**content, "ppo": ppo, "reward": reward}))
+
+
+def read_config(run: Path) -> TrainConfig:
+    """Settings of a run, by its folder."""
+    try:
+        content = json.loads((run / "config.json").read_text())
+        del content["stockade"]
+        return TrainConfig.from_json(content)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{run / 'config.json'} cannot be used: {error}") from error
 
 
 # -------------------------------------------------------------------------------------------------------------- presets

@@ -5,19 +5,23 @@ runs/NAME/  config.json  lock (held while a process works on it)  failure.txt (w
 """
 
 import contextlib
-import csv
 import fcntl
+import io
 import json
 import math
+import os
 import shutil
+import socket
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from stockade.baselines import ALIASES, BASELINES
 from stockade.errors import InputError, SettingError, did_you_mean
-from stockade.files import write_durably
+from stockade.files import AppendedFile
+from stockade.text import plural
 
 #: What a session makes of a new run before its first checkpoint.
 _BEGINNINGS = ("config.json", "metrics.csv", "lock", "tensorboard", "checkpoints")
@@ -94,7 +98,7 @@ def run_session(folder: Path) -> Iterator[None]:
 
     An error is written to failure.txt. If nothing was trained yet, the folder of the run is removed instead.
     """
-    with (folder / "lock").open("a") as file:
+    with (folder / "lock").open("a+") as file:
         deadline = time.monotonic() + 1  # `is_running` of another process holds it for an instant
         while True:
             try:
@@ -102,8 +106,13 @@ def run_session(folder: Path) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise InputError(f"another process is working on {folder}; wait for it, or stop it") from None
+                    file.seek(0)
+                    raise InputError(f"another process{file.read()} is working on {folder}; wait for it, or stop "
+                                     "it") from None  # fmt: skip
                 time.sleep(0.05)
+        with contextlib.suppress(OSError):  # on a full disk it is held without a name
+            os.ftruncate(file.fileno(), 0)
+            os.write(file.fileno(), f" ({os.getpid()} on {socket.gethostname()})".encode())
         (folder / "failure.txt").unlink(missing_ok=True)
         try:
             yield
@@ -122,6 +131,12 @@ def run_session(folder: Path) -> Iterator[None]:
             raise
 
 
+def checkpoint_numbers(folder: Path) -> list[int]:
+    """Of the checkpoints in a folder, ascending: the iterations after which they were written."""
+    found = (path.stem.removeprefix("checkpoint-") for path in folder.glob("checkpoint-*.json"))
+    return sorted(int(number) for number in found if number.isdecimal())
+
+
 def is_running(folder: Path) -> bool:
     """Whether a process works on it now."""
     try:
@@ -137,32 +152,36 @@ class MetricsFile:
     """metrics.csv of a run, and the same as TensorBoard events, by episodes, unless `events` is None.
 
     After a crash a run continues from its last checkpoint: lines of iterations that came after it are removed, so that
-    there is one line for each iteration, no more and no fewer.
+    there is one line for each iteration, no more and no fewer. Of a damaged file what is whole is kept.
     """
 
     def __init__(self, path: Path, iterations_done: int, events: Path | None = None, episodes_done: int = 0) -> None:
-        kept = [row for row in read_metrics(path) if row["iteration"] <= iterations_done]
-        write_durably(path, "".join([",".join(COLUMNS) + "\n", *map(_line, kept)]).encode())
-        self._file = path.open("a", newline="")
-        self._events: Any = None
+        content = path.read_bytes() if path.exists() else b""
+        rows, damaged = _parse(content)
+        if damaged:
+            beside = path.with_suffix(".damaged")
+            warnings.warn(f"{path}: {plural(damaged, 'line')} damaged; as it was it is kept as {beside}", stacklevel=2)
+            AppendedFile(beside, content)
+        kept = [row for row in rows if row["iteration"] <= iterations_done]
+        self._files = [AppendedFile(path, "".join([",".join(COLUMNS) + "\n", *map(_line, kept)]).encode())]
         if events is not None:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._events = SummaryWriter(str(events), purge_step=episodes_done + 1)
+            name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
+            self._files.append(AppendedFile(events / name, _first_events(episodes_done + 1)))
 
     def write(self, row: dict[str, float]) -> None:
         """One line, at once."""
-        self._file.write(_line(row))
-        self._file.flush()
-        if self._events is not None:
-            for name, value in row.items():
-                if name not in ("iteration", "episodes") and not math.isnan(value):
-                    self._events.add_scalar(name, value, int(row["episodes"]))
+        for file, format_row in zip(self._files, (lambda row: _line(row).encode(), _event), strict=False):
+            file.append(format_row(row))
 
-    def close(self) -> None:
-        self._file.close()
-        if self._events is not None:
-            self._events.close()
+    def rows(self) -> list[dict[str, float]]:
+        """What was written, and what could not be."""
+        return _parse(self._files[0].read())[0]
+
+    def close(self) -> bool:
+        """Try once more to write what could not be; whether all is on disk."""
+        for file in self._files:
+            file.append(b"")
+        return all(file.is_written for file in self._files)
 
 
 def _line(row: dict[str, float]) -> str:
@@ -171,13 +190,51 @@ def _line(row: dict[str, float]) -> str:
     return ",".join(texts) + "\n"
 
 
+def _parse(content: bytes) -> tuple[list[dict[str, float]], int]:
+    """Rows of a metrics.csv, and how many of its lines are damaged; a last one that a crash cut off is left out."""
+    head, *lines = content[: content.rfind(b"\n") + 1].decode(errors="replace").splitlines() or [",".join(COLUMNS)]
+    names: Sequence[str] = head.split(",")
+    damaged = int(not set(COLUMNS) - {"validation"} <= set(names) <= set(COLUMNS))  # 0.1.0 had no validation
+    names = COLUMNS if damaged else names
+    rows = []
+    for line in lines:
+        try:
+            cells = zip(names, line.split(","), strict=True)
+            rows.append(dict.fromkeys(COLUMNS, math.nan) | {k: float(x) if x else math.nan for k, x in cells})
+        except ValueError:
+            damaged += 1
+    return rows, damaged
+
+
 def read_metrics(path: Path) -> list[dict[str, float]]:
-    """Lines of a metrics.csv; one that was cut off by a crash is left out."""
-    if not path.exists():
-        return []
-    whole = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
-    return [
-        {name: float(row[name]) if row.get(name) else math.nan for name in COLUMNS}
-        for row in csv.DictReader(whole)
-        if None not in row and None not in row.values() and set(row) >= set(COLUMNS) - {"validation"}  # it is younger
-    ]
+    """Lines of a metrics.csv; one that was cut off by a crash is left out. InputError if others are damaged."""
+    rows, damaged = _parse(path.read_bytes() if path.exists() else b"")
+    if damaged:
+        raise InputError(f"{path}: {plural(damaged, 'line')} damaged; --resume of the run mends it")
+    return rows
+
+
+# TensorBoard's own writer has a thread, which a full disk ends with a traceback; so its records are written like lines.
+def _record(**content: Any) -> bytes:
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    buffer = io.BytesIO()
+    RecordWriter(buffer).write(Event(wall_time=time.time(), **content).SerializeToString())
+    return buffer.getvalue()
+
+
+def _first_events(step: int) -> bytes:
+    """The head of a file, which takes back what earlier files say of this step and later ones."""
+    from tensorboard.compat.proto.event_pb2 import SessionLog
+
+    start = SessionLog(status=SessionLog.START)
+    return _record(file_version="brain.Event:2") + _record(step=step, session_log=start)
+
+
+def _event(row: dict[str, float]) -> bytes:
+    from tensorboard.compat.proto.summary_pb2 import Summary
+
+    names = [name for name, x in row.items() if name not in ("iteration", "episodes") and not math.isnan(x)]
+    values = [Summary.Value(tag=name, simple_value=row[name]) for name in names]
+    return _record(step=int(row["episodes"]), summary=Summary(value=values))

@@ -3,7 +3,6 @@
 TrainConfig -> cells (a world's settings, its weight) -> how many environments of each -> one vector environment
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
@@ -16,7 +15,6 @@ from gymnasium.vector.utils import batch_space
 
 from stockade.cage2.batch import Snapshot
 from stockade.cage2.config import RULES, WorldConfig
-from stockade.cage2.state import WORLD
 from stockade.errors import InputError
 from stockade.learn.config import TrainConfig
 from stockade.vector.native import NativeVectorEnv
@@ -138,8 +136,6 @@ def make_mixture(cells: Sequence[Cell], n: int) -> NativeVectorEnv | MixedVector
 
 # ------------------------------------------------------------------------------------------------- state, for resume
 _SAVED = "worlds", "ledgers", "memory"
-#: How a world lies in memory: checkpoints hold worlds as bytes, which mean nothing in another layout.
-LAYOUT = hashlib.sha256(str(WORLD).encode()).hexdigest()[:16]
 
 
 def save_worlds(envs: Any) -> dict[str, np.ndarray]:

@@ -23,12 +23,13 @@ import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from stockade.cage2.batch import LAYOUT
 from stockade.cores import available_cores
 from stockade.errors import InputError
 from stockade.learn import kernels
 from stockade.learn.config import PPOConfig
 from stockade.learn.kernels import RUNNING, STATS, TERMINATED, TRUNCATED
-from stockade.learn.mixture import LAYOUT, restore_worlds, save_worlds
+from stockade.learn.mixture import restore_worlds, save_worlds
 from stockade.learn.policy import Architecture, Policy, Workspace
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
@@ -69,11 +70,11 @@ class Lane:
         self._shape = arch.kernel_shape
         self._layers = np.empty((2, len(arch.hidden), envs.num_envs, max(arch.hidden)), np.float32)
         self._logits = np.empty((envs.num_envs, arch.n_logits), np.float32)
-        self.begin(int(np.random.SeedSequence(seed).generate_state(1)[0]) + columns.start)
+        self.begin(seed)
 
-    def begin(self, seed: int) -> None:
-        """New episodes in all environments."""
-        n = self.envs.num_envs
+    def begin(self, *entropy: int) -> None:
+        """New episodes in all environments; other lanes get other seeds of the same numbers."""
+        n, seed = self.envs.num_envs, int(np.random.SeedSequence(entropy).generate_state(1)[0]) + self.columns.start
         self.obs = self.envs.reset(seed=seed)[0].reshape(n, -1)
         self.dead, self.returns, self.lengths = np.zeros(n, np.bool_), np.zeros(n), np.zeros(n, np.int64)
 
@@ -198,6 +199,8 @@ class PPO:
         kernels.estimate_advantages(r.rewards, r.values, r.ended, *discounts, self.horizon_is_end, r.advantages)
         np.add(r.advantages, r.values[:-1], out=r.returns)
         alive = ~r.dead
+        if not alive.any():
+            return math.nan
         advantages = r.advantages[alive]
         explained = 1.0 - float(advantages.var()) / (float(r.returns[alive].var()) + 1e-12)
         if c.normalise_advantages:
@@ -208,6 +211,8 @@ class PPO:
     def _update(self, learning_rate: float, entropy_weight: float) -> dict[str, float]:
         c, r = self.config, self.rollout
         rows = np.flatnonzero(~r.dead)
+        if not len(rows):  # short rollouts may hold nothing but beginnings of episodes
+            return dict.fromkeys(STATS, math.nan) | {"grad_norm": 0.0}
         n_minibatches = max(1, round(len(rows) / c.minibatch_size))
         coefficients = tuple(np.float32(x) for x in (c.clip, c.value_clip, c.value_weight, entropy_weight))
         for group in self._adam.param_groups:
@@ -282,7 +287,7 @@ class PPO:
     def restore(self, arrays: dict[str, np.ndarray], rest: dict[str, Any]) -> None:
         """Continue where `state` was taken. Environments that cannot be put back begin new episodes."""
         if Architecture.from_json(rest["architecture"]) != self.policy.architecture:
-            raise ValueError("the checkpoint is of another network; use the settings that it was trained with")
+            raise InputError("the checkpoint is of another network; use the settings that it was trained with")
         if rest.get("layout", LAYOUT) != LAYOUT:  # version 0.1.0 says nothing; its layout is ours
             raise InputError("the worlds in the checkpoint are of another version of stockade, which must continue it; "
                              "its policy can be loaded and evaluated")  # fmt: skip
@@ -299,7 +304,7 @@ class PPO:
                 for name in ("obs", "dead", "returns", "lengths"):
                     setattr(lane, name, saved[name].copy())
             else:
-                lane.begin(int(np.random.SeedSequence([self._seed, self.iteration]).generate_state(1)[0]))
+                lane.begin(self._seed, self.iteration)
 
 
 def _check_envs(envs: Sequence[AnyVectorEnv]) -> None:

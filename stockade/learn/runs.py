@@ -19,7 +19,7 @@ from stockade.errors import InputError, did_you_mean
 from stockade.files import JsonFile, check_writable, json_output
 from stockade.learn.config import RENAMED
 from stockade.learn.evaluate import mean_interval
-from stockade.learn.files import WINDOW, check_runs, find_run, is_running, read_metrics
+from stockade.learn.files import WINDOW, check_runs, checkpoint_numbers, find_run, is_running, read_metrics
 from stockade.text import Table, fixed, interval, plural, sparkline
 
 #: Settings of which the returns of two runs depend directly: they do not compare if one differs.
@@ -44,14 +44,15 @@ def read_summary(folder: Path) -> dict[str, Any]:
     try:
         settings = read_settings(folder)
         facts = {name: settings[name] for name in ("red", "rules", "obs", "seed", "total_episodes")}
+        running = is_running(folder)
         if settings.get("command") == "search":
             is_done, own = _read_search(folder)
             facts["total_episodes"] = facts["total_episodes"] or own["episodes"]
         else:
-            own = _read_run(folder)
+            own = _read_run(folder, running)
             is_done = own["episodes"] >= facts["total_episodes"]
         status, failure = "finished" if is_done else "interrupted", None
-        if is_running(folder):
+        if running:
             status = "running"
         elif (folder / "failure.txt").exists():
             status, failure = "failed", (folder / "failure.txt").read_text().strip()
@@ -60,9 +61,15 @@ def read_summary(folder: Path) -> dict[str, Any]:
         raise InputError(f"{folder}: damaged, {type(error).__name__}: {error}") from error
 
 
-def _read_run(folder: Path) -> dict[str, Any]:
-    """`last`: mean return of its last 1000 episodes, NaN before the first. `best`: the highest such mean ever."""
+def _read_run(folder: Path, running: bool) -> dict[str, Any]:
+    """`last`: mean return of its last 1000 episodes, NaN before the first. `best`: the highest such mean ever.
+
+    What came after the last checkpoint counts while it is running only: otherwise it is lost, and --resume repeats it.
+    """
     rows = read_metrics(folder / "metrics.csv")
+    if not running:
+        saved = checkpoint_numbers(folder / "checkpoints") or [0]
+        rows = [row for row in rows if row["iteration"] <= saved[-1]]
     means = [row["return_window"] for row in rows if row["episodes"] >= WINDOW and not math.isnan(row["return_window"])]
     last = rows[-1] if rows else {"episodes": 0.0, "return_window": math.nan, "seconds": 0.0}
     figures = int(last["episodes"]), last["return_window"], max(means, default=math.nan), last["seconds"]

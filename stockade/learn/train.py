@@ -29,9 +29,9 @@ from stockade.errors import InputError, SettingError
 from stockade.files import json_ready, write_durably
 from stockade.learn.agents import Agent, load, one_torch_thread
 from stockade.learn.checkpoint import Checkpoint, CheckpointFolder
-from stockade.learn.config import TrainConfig, refuse_changes
+from stockade.learn.config import TrainConfig, read_config, refuse_changes
 from stockade.learn.evaluate import play
-from stockade.learn.files import COLUMNS, WINDOW, MetricsFile, find_run, new_run_folder, read_metrics, run_session
+from stockade.learn.files import COLUMNS, WINDOW, MetricsFile, find_run, new_run_folder, run_session
 from stockade.learn.mixture import Cell, cells_of, make_mixture
 from stockade.learn.policy import Policy
 from stockade.learn.ppo import PPO, AnyVectorEnv, Iteration
@@ -108,7 +108,7 @@ class TrainResult(Shown):
     config: TrainConfig
     metrics: dict[str, np.ndarray]  #: the columns of metrics.csv by name, (iterations,) float64 each
     stopped: int | None = None  #: number of the signal that ended it before its time
-    saved: bool = True  #: its final state is on disk
+    saved: bool = True  #: its final state and all metrics are on disk
 
     @property
     def interrupted(self) -> bool:
@@ -126,7 +126,7 @@ class TrainResult(Shown):
         return load(self.folder.resolve())
 
     def __repr__(self) -> str:
-        state = "interrupted" if self.interrupted else "finished"
+        state = ("interrupted" if self.interrupted else "finished") + ("" if self.saved else ", not all on disk,")
         last = self.metrics["return_window"]
         score = f", return {fixed(float(last[-1]))}" if len(last) else ""
         return f"<TrainResult {self.folder}: {state} after {plural(self.episodes, 'episode')}{score}>"
@@ -151,21 +151,17 @@ class TrainResult(Shown):
 
 
 def train(config: TrainConfig, *, progress: bool = True) -> TrainResult:
-    """Start a run, or continue `config.resume` with its own settings, until its end or a signal."""
+    """Start a run, or continue one (`TrainConfig.resumed`, nothing changed), until its end or a signal."""
     if config.resume is None:
         check_memory(config)
         run = _new_run(config)
     else:
         run = find_run(config.resume, config.runs)
         asked, config = config, read_config(run)
-        refuse_changes(asked, config, ("resume", "runs", "name", "ppo"))
-        refuse_changes(asked.ppo, config.ppo)
+        refuse_changes(asked, config, ("resume", "runs", "ppo"), unasked=config)
+        refuse_changes(asked.ppo, config.ppo, unasked=config.ppo)
     with run_session(run), one_torch_thread(), contextlib.closing(make_learner(config)) as learner:
-        session = _Session(config, run, learner, progress)
-        stopped = session.play()
-    rows = read_metrics(run / "metrics.csv")
-    columns = {name: np.array([row[name] for row in rows]) for name in COLUMNS}
-    return TrainResult(run, config, columns, stopped, session.is_saved)
+        return _Session(config, run, learner, progress).play()
 
 
 class _Session:
@@ -178,9 +174,12 @@ class _Session:
         self.best, self.seconds = LOWEST, 0.0
         if self.checkpoints.numbers():
             saved = self.checkpoints.load_last()
-            learner.restore(saved.arrays, saved.rest)
-            self.window.extend(saved.arrays["window"].tolist())
-            self.best, self.seconds = saved.rest["best"], saved.rest["seconds"]
+            try:
+                learner.restore(saved.arrays, saved.rest)
+                self.window.extend(saved.arrays["window"].tolist())
+                self.best, self.seconds = float(saved.rest["best"]), float(saved.rest["seconds"])
+            except (ValueError, KeyError, TypeError, IndexError) as error:
+                raise InputError(f"{run}: its checkpoint does not fit its config.json: {error}") from error
         self._before, self._begin = self.seconds, time.perf_counter()
         self._saved = learner.iteration
 
@@ -189,14 +188,14 @@ class _Session:
         """The present state is on disk."""
         return self._saved == self.learner.iteration
 
-    def play(self) -> int | None:
-        """Train; the signal that ended it, if one did."""
+    def play(self) -> TrainResult:
+        """Train until the end, or a signal."""
         learner, total = self.learner, self.config.total_episodes
         events = self.run / "tensorboard" if self.config.tensorboard else None
         metrics = MetricsFile(self.run / "metrics.csv", learner.iteration, events, learner.episodes)
         start = min(learner.episodes, total)
         bar = progress_bar(self.progress, total=total, initial=start, unit="ep", desc=self.run.name)
-        with contextlib.closing(metrics), bar, StopSignals() as stop:
+        with bar, StopSignals() as stop:
             while learner.episodes < total and stop.received is None:
                 done = learner.episodes
                 row = self._row(learner.iterate(min(1.0, done / total)))
@@ -218,11 +217,14 @@ class _Session:
                         self._say(f"{count} ({share:.0%}), {rate:.0f} per second, {shown}")
             if not self.is_saved:
                 self._save(LOWEST)  # never the best: a run that was not interrupted would not have judged it here
+            saved = metrics.close() and self.is_saved
         if returns := list(self.window):
             self._say(f"{self.run}: {plural(learner.episodes, 'episode')} in {duration(self.seconds)}; last "
                       f"{len(returns)}: mean {np.mean(returns):.2f}, median {np.median(returns):.2f}, "
                       f"5% quantile {np.quantile(returns, 0.05):.2f}")  # fmt: skip
-        return stop.received
+        rows = metrics.rows()
+        columns = {name: np.array([row[name] for row in rows]) for name in COLUMNS}
+        return TrainResult(self.run, self.config, columns, stop.received, saved)
 
     def _say(self, line: str) -> None:
         if self.progress:
@@ -249,16 +251,19 @@ class _Session:
         return {name: float(row.get(name, math.nan)) for name in COLUMNS}
 
     def _save(self, score: float) -> None:
-        """Write a checkpoint, as the best too if no earlier one scored as high."""
+        """Write a checkpoint, as the best too if none that is on disk scored as high."""
         arrays, rest = self.learner.state()
-        mean, best = float(np.mean(self.window)) if self.window else LOWEST, max(score, self.best)
         rest |= {
-            "best": best, "return": mean, "seconds": self.seconds, "obs": self.config.obs,
-            "context_rules": self.config.context_rules, "reward_scale": self.config.ppo.reward_scale,
+            "best": max(score, self.best), "return": float(np.mean(self.window)) if self.window else LOWEST,
+            "seconds": self.seconds, "obs": self.config.obs, "context_rules": self.config.context_rules,
+            "reward_scale": self.config.ppo.reward_scale,
         }  # fmt: skip
         checkpoint = Checkpoint({**arrays, "window": np.array(self.window)}, rest)
-        if self.checkpoints.save(self.learner.iteration, checkpoint, score > self.best):
-            self._saved, self.best = self.learner.iteration, best
+        if score > self.best and self.checkpoints.save_best(checkpoint):
+            self.best = score
+        rest["best"] = self.best  # of what is on disk
+        if self.checkpoints.save(self.learner.iteration, checkpoint):
+            self._saved = self.learner.iteration
 
 
 def validate(policy: Policy, cells: list[Cell], episodes: int) -> float:
@@ -277,12 +282,3 @@ def _new_run(config: TrainConfig) -> Path:
     content = {"stockade": stockade.__version__, **config.to_json()}
     write_durably(run / "config.json", (json.dumps(content, indent=1) + "\n").encode())
     return run
-
-
-def read_config(run: Path) -> TrainConfig:
-    try:
-        content = json.loads((run / "config.json").read_text())
-        del content["stockade"]
-        return TrainConfig.from_json(content)
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{run / 'config.json'} cannot be used: {error}") from error

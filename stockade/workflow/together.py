@@ -120,7 +120,7 @@ class TogetherTraining(ConditionedTraining):
                  "first_round": self._first_round, "seconds": self.seconds(),
                  "plan": {"best": [list(order) for order in self.best]}}  # fmt: skip
         checkpoint = Checkpoint({**arrays, "counts": self.episodes_by_order.copy()}, rest)
-        if self._checkpoints.save(self.learner.iteration, checkpoint, is_best=False):
+        if self._checkpoints.save(self.learner.iteration, checkpoint):
             self._saved = self.learner.iteration
 
     def _restore(self) -> None:

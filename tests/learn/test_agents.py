@@ -157,7 +157,7 @@ def test_a_run_of_version_0_1_0_continues_as_that_version_would_have(data_dir: P
     final = CheckpointFolder(run / "checkpoints").load_last()
     for path in (run / "checkpoints").glob("checkpoint-00000004*"):
         path.unlink()
-    assert train(TrainConfig(resume=OLD_RUN, runs=tmp_path)).episodes == final.rest["episodes"]
+    assert train(TrainConfig.resumed(OLD_RUN, tmp_path)).episodes == final.rest["episodes"]
     again = CheckpointFolder(run / "checkpoints").load_last()
     assert again.rest["iteration"] == final.rest["iteration"] == 4
     for name in final.arrays:
@@ -171,7 +171,7 @@ def test_worlds_in_another_layout_are_refused_not_misread(data_dir: Path, tmp_pa
     saved = load(run / "checkpoints" / "checkpoint-00000004")
     save(run / "checkpoints" / "checkpoint-00000005", Checkpoint(saved.arrays, saved.rest | {"layout": "another"}))
     with pytest.raises(InputError, match="another version of stockade"):
-        train(TrainConfig(resume=OLD_RUN, runs=tmp_path))
+        train(TrainConfig.resumed(OLD_RUN, tmp_path))
     assert stockade.load(OLD_RUN, tmp_path).card["layout"] == "another"
 
 

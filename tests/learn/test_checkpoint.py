@@ -1,5 +1,6 @@
 """Checkpoints: whole or not at all, altered ones noticed, pickles refused, a full disk survived."""
 
+import functools
 import json
 import pickle
 from pathlib import Path
@@ -116,7 +117,8 @@ def test_arrays_are_not_looked_for_elsewhere(tmp_path: Path) -> None:
 def test_folder_keeps_the_last_and_the_best(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path, keep=2)
     for number in range(1, 6):
-        assert folder.save(number, sample(number), is_best=number == 3)
+        assert folder.save(number, sample(number))
+        assert number != 3 or folder.save_best(sample(number))
     assert folder.numbers() == [4, 5]
     assert folder.load_last().rest["number"] == 5
     assert folder.load_best().rest["number"] == 3
@@ -126,7 +128,7 @@ def test_folder_keeps_the_last_and_the_best(tmp_path: Path) -> None:
 def test_a_damaged_one_falls_back_to_the_one_before_with_a_warning(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path, keep=3)
     for number in (1, 2):
-        folder.save(number, sample(number), is_best=False)
+        folder.save(number, sample(number))
     damaged = arrays_of(tmp_path, "checkpoint-00000002")
     damaged.write_bytes(damaged.read_bytes()[:100])
     with pytest.warns(UserWarning, match="taking the checkpoint before it"):
@@ -140,7 +142,8 @@ def test_a_full_disk_leaves_the_old_one_and_the_run_alive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     folder = CheckpointFolder(tmp_path)
-    folder.save(1, sample(1), is_best=True)
+    folder.save(1, sample(1))
+    folder.save_best(sample(1))
     real = Path.replace
 
     def full(self: Path, target: Path) -> Path:
@@ -149,9 +152,11 @@ def test_a_full_disk_leaves_the_old_one_and_the_run_alive(
         return real(self, target)
 
     monkeypatch.setattr(Path, "replace", full)
-    with pytest.warns(UserWarning, match="training continues"):
-        assert not folder.save(2, sample(2), is_best=True)
+    for write in (functools.partial(folder.save, 2), folder.save_best):
+        with pytest.warns(UserWarning, match="training continues"):
+            assert not write(sample(2))
     monkeypatch.undo()
     assert_same(folder.load_last(), sample(1))
     assert_same(folder.load_best(), sample(1))
+    assert sum(path.suffix == ".safetensors" for path in tmp_path.iterdir()) == 2, "a failed save leaves its arrays"
     assert not list(tmp_path.glob(".*"))

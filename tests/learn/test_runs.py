@@ -108,7 +108,7 @@ with run_session(Path({str(runs / "easy")!r})):
 def test_a_run_is_running_until_its_process_dies(runs: Path, holder: subprocess.Popen[str]) -> None:
     assert read_summary(runs / "easy")["status"] == "running"
     with pytest.raises(InputError, match="another process"):
-        train(dataclasses.replace(TINY, runs=runs, resume="easy"))
+        train(TrainConfig.resumed("easy", runs))
     holder.kill()
     holder.wait()
     assert read_summary(runs / "easy")["status"] == "finished"

@@ -97,8 +97,8 @@ def test_kill_9_then_resume_gives_the_very_same_run(whole: Path, tmp_path: Path)
     changes = {"seed=9": {"seed": 9}, "preset=": {"preset": "champion"}, "gamma=0.5": {"ppo": PPOConfig(gamma=0.5)}}
     for named, change in changes.items():
         with pytest.raises(InputError, match=f"{named}.* cannot be changed by --resume: it was begun with"):
-            train(TrainConfig(resume="x", runs=tmp_path, **change))
-    assert train(TrainConfig(resume="x", runs=tmp_path)).saved
+            train(dataclasses.replace(TrainConfig.resumed("x", tmp_path), **change))
+    assert train(TrainConfig.resumed("x", tmp_path)).saved
     assert weights(run) == weights(whole)
     assert columns_but_time(run) == columns_but_time(whole)
 
@@ -121,7 +121,7 @@ def test_a_signal_ends_a_run_with_a_checkpoint_and_it_can_go_on(
     assert "--resume" in message
     stopped = CheckpointFolder(run / "checkpoints").load_last()
     assert stopped.rest["iteration"] == iterations(run)[-1] < iterations(whole)[-1]
-    assert train(TrainConfig(resume=str(run), runs=tmp_path / "elsewhere")).saved
+    assert train(TrainConfig.resumed(str(run), tmp_path / "elsewhere")).saved
     assert weights(run) == weights(whole)
     assert columns_but_time(run) == columns_but_time(whole)
 
@@ -155,7 +155,7 @@ def test_resuming_from_a_truncated_checkpoint_takes_the_one_before(tmp_path: Pat
     arrays = newest.with_name(json.loads(newest.read_text())["arrays"])
     arrays.write_bytes(arrays.read_bytes()[:1000])
     with pytest.warns(UserWarning, match="checksum"):
-        assert train(TrainConfig(resume="x", runs=tmp_path)).saved
+        assert train(TrainConfig.resumed("x", tmp_path)).saved
     assert weights(run) == right
     assert iterations(run) == list(range(1, len(iterations(run)) + 1))
 
@@ -163,7 +163,7 @@ def test_resuming_from_a_truncated_checkpoint_takes_the_one_before(tmp_path: Pat
 def test_a_run_that_is_over_stays_as_it_is(tmp_path: Path) -> None:
     assert train(in_folder(tmp_path, name="x", total_episodes=40)).saved
     before, lines = weights(tmp_path / "x"), (tmp_path / "x" / "metrics.csv").read_text()
-    assert train(TrainConfig(resume="x", runs=tmp_path)).saved
+    assert train(TrainConfig.resumed("x", tmp_path)).saved
     assert weights(tmp_path / "x") == before
     assert (tmp_path / "x" / "metrics.csv").read_text() == lines
 
