@@ -125,12 +125,18 @@ def load(
         raise InputError(f"no policy of the package is called {builtin!r}; these are: {', '.join(builtin_names())}")
     try:
         from stockade.learn import checkpoint
-        from stockade.learn.policy import Architecture, Policy
     except ModuleNotFoundError as error:
         raise missing_package(error) from error
 
     is_shipped = builtin in shipped_names()
     saved = checkpoint.load(SHIPPED / f"{builtin}-{rules}") if is_shipped else _find(name, runs, last)
+    return agent_of(saved, name, greedy, rules)
+
+
+def agent_of(saved: Checkpoint, name: str, greedy: bool, rules: str) -> Agent:
+    """The policy in a checkpoint, or in the file that an export made of one."""
+    from stockade.learn.policy import Architecture, Policy
+
     card = saved.rest
     policy = Policy(Architecture.from_json(card["architecture"]))
     policy.load_weights(saved.arrays, prefix="policy.")

@@ -38,7 +38,7 @@ def evaluate(config: EvaluateConfig, policy: Any = None, *, progress: bool = Tru
     from stockade.workflow.policies import find_policy  # not before it is needed: brings Torch along
 
     if policy is None:
-        policy = find_policy(config.policy, config.runs, greedy=config.greedy)
+        policy = find_policy(config.policy, config.runs, greedy=config.greedy, rules=config.rules)
     return play_protocol(config, policy, extras=[order_kept, compliance], progress=progress)
 
 

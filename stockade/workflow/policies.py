@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stockade.errors import InputError, did_you_mean
-from stockade.learn.agents import Agent
+from stockade.learn.agents import Agent, agent_of
 from stockade.learn.checkpoint import Checkpoint
 from stockade.learn.checkpoint import load as load_checkpoint
 from stockade.learn.policy import Architecture, Policy
@@ -45,8 +45,8 @@ def find_search(name: str | Path, runs: Path) -> Path | None:
     return next((f for f in folders if (f / "summary.json").is_file() and (f / "config.json").is_file()), None)
 
 
-def find_policy(name: str | Path, runs: Path, *, greedy: bool = True) -> Agent | None:
-    """The policy of a search, or of a file that a strict search wrote, by name or path; None if it is neither."""
+def find_policy(name: str | Path, runs: Path, *, greedy: bool = True, rules: str = "current") -> Agent | None:
+    """The policy of a search or of a file, by name or path; None if it is neither."""
     if (folder := find_search(name, runs)) is not None:
         return load_search(folder, greedy=greedy)
     path = Path(name)
@@ -54,7 +54,7 @@ def find_policy(name: str | Path, runs: Path, *, greedy: bool = True) -> Agent |
         return None
     checkpoint = load_checkpoint(path.with_suffix(""))
     if "constraint" not in checkpoint.rest:
-        return None
+        return agent_of(checkpoint, str(name), greedy, rules)
     if "order" not in checkpoint.rest:
         raise InputError(f"{path} is the policy for all orders of a search: name the search, {path.parent.parent}")
     return _agent(checkpoint, as_ranking(checkpoint.rest["order"]), greedy, path.stem)

@@ -1,6 +1,8 @@
 """The compiled code on disk is thrown away when any file that it was made of changes."""
 
 import ast
+import importlib
+import inspect
 import os
 import shutil
 import subprocess
@@ -9,8 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from numba.core.dispatcher import Dispatcher
 
-from stockade.cage2 import history, jit, kernel, prepare
+from stockade.cage2 import jit, kernel, prepare
 
 PACKAGE = Path(jit.__file__).parents[1]
 _READ_REWARD = """
@@ -63,16 +66,60 @@ def test_the_sources_are_what_the_kernel_imports():
     assert set(jit.KERNEL_SOURCES) == closure("cage2/kernel.py")
 
 
-def test_every_cached_entry_point_carries_the_digest_of_its_sources():
-    """Numba itself looks at the file of an entry point only."""
+def test_there_is_one_way_to_keep_compiled_code():
     kept = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if "cache=True" in path.read_text()}
-    assert kept == {"cage2/jit.py"}, "there is one way to keep compiled code"
-    simulator = kernel.step_batch, kernel.reset_batch, kernel.seed_batch, kernel.peek_batch, kernel.are_valid
-    memory = history.remember_batch, history.recall_batch
-    assert closure("cage2/history.py") <= {*jit.KERNEL_SOURCES, "cage2/history.py"}
-    for entry_points, sources in ((simulator, jit.KERNEL_SOURCES), (memory, (*jit.KERNEL_SOURCES, "cage2/history.py"))):
-        for entry_point in entry_points:
-            assert entry_point.py_func.__qualname__.endswith(jit.source_digest(*sources))
+    assert kept == {"cage2/jit.py"}
+
+
+def declared(path: Path) -> list[str]:
+    """The files that a module's call of `cached` names."""
+    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    (call,) = [call for call in calls if getattr(call.func, "id", "") == "cached"]
+    starred = isinstance(call.args[0], ast.Starred)  # the simulator's
+    return [*(jit.KERNEL_SOURCES if starred else ()), *(each.value for each in call.args[starred:])]
+
+
+def origins(module) -> dict[str, str]:
+    """Where the names come from that a module imports: names -> files below the package."""
+    found = {}
+    for node in ast.walk(ast.parse(Path(module.__file__).read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("stockade"):
+            for alias in node.names:
+                for name in (f"{node.module}.{alias.name}", node.module):
+                    path = Path(*name.split(".")[1:]).with_suffix(".py")
+                    if (PACKAGE / path).is_file():
+                        found.setdefault(alias.asname or alias.name, str(path))
+    return found
+
+
+def made_of(function) -> set[str]:
+    """Files in which the functions and tables are that a function uses, and those that it calls."""
+    found, waiting, seen = set(), [function], set()
+    while waiting:
+        one = waiting.pop()
+        seen.add(one)
+        module = sys.modules[one.__module__]
+        found.add(str(Path(module.__file__).relative_to(PACKAGE)))
+        imported_here = origins(module)
+        for name in one.__code__.co_names:
+            value = one.__globals__.get(name)
+            found |= {imported_here[name]} if name in imported_here else set()
+            parts = [getattr(value, other, None) for other in one.__code__.co_names] if inspect.ismodule(value) else []
+            inner = [each.py_func for each in (value, *parts) if isinstance(each, Dispatcher)]
+            waiting += [each for each in inner if each not in seen and each.__module__.startswith("stockade")]
+    return found
+
+
+@pytest.mark.parametrize("path", [path for path in PACKAGE.rglob("*.py") if "cached(" in path.read_text()], ids=str)
+def test_what_is_kept_is_declared_to_be_made_of_all_that_it_uses(path):
+    if path.name == "jit.py":
+        pytest.skip("where it is defined")
+    module = importlib.import_module(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts))
+    kept = [each for each in vars(module).values() if isinstance(each, Dispatcher) and each.stats.cache_path]
+    assert kept
+    for each in kept:
+        assert made_of(each.py_func) <= {*declared(path), "cage2/jit.py"}, each
+        assert each.py_func.__qualname__.endswith(jit.source_digest("cage2/jit.py", *declared(path)))
 
 
 def test_the_digest_changes_with_every_source(tmp_path, monkeypatch):

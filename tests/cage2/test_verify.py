@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stockade.cage2.verify import TraceError, find_traces, verify_file
+from stockade.cage2.verify import TraceError, find_traces, load_trace, verify_file
 
 from .traces import FILES, TRACES, load, shortened
 
@@ -220,6 +220,21 @@ def test_a_truncated_file_is_refused(share, tmp_path):
     path.write_bytes(whole[: int(share * len(whole))])
     with pytest.raises(TraceError, match=r"cut\.npz: cannot be read as a trace, it may be truncated"):
         verify_file(path)
+
+
+@pytest.mark.parametrize("flag", range(8))
+@pytest.mark.parametrize("place", [6, 8, 80])
+def test_a_flipped_flag_is_refused_or_harmless(tmp_path, place, flag):
+    """The flags and the compression that a zip's table of contents gives a file; the header of an array."""
+    content = bytearray(FILES[0].read_bytes())
+    table = content.index(b"PK\x01\x02") if place < 80 else 0
+    content[table + place + 2 * (place < 80)] ^= 1 << flag
+    path = tmp_path / "flipped.npz"
+    path.write_bytes(content)
+    try:
+        load_trace(path)
+    except TraceError as error:
+        assert "flipped.npz" in str(error)  # noqa: PT017
 
 
 def test_a_damaged_file_is_refused(tmp_path):

@@ -184,6 +184,31 @@ def test_state_goes_on_bit_for_bit(obs: str) -> None:
     second.close()
 
 
+class Seeded(gymnasium.Env[np.ndarray, np.int64]):
+    """Shows the seed of its last reset, and cannot be saved."""
+
+    observation_space = gymnasium.spaces.Box(0, 2**32, (1,), np.float64)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.array([seed or 0], np.float64), {}
+
+    def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        return np.zeros(1), 0.0, False, False, {}
+
+
+def test_lanes_that_cannot_be_put_back_begin_with_different_seeds() -> None:
+    lanes = [stockade.make_vec(3, "serial", env=Seeded) for _ in range(2)]
+    learner = PPO(lanes, SMALL, seed=0)
+    before = {seed for lane in learner.lanes for seed in lane.obs.ravel().tolist()}
+    learner.iterate(0.0)
+    learner.restore(*learner.state())
+    after = {seed for lane in learner.lanes for seed in lane.obs.ravel().tolist()}
+    learner.close()
+    assert len(before | after) == 12
+
+
 def test_any_backend_learns_the_same() -> None:
     def learn(backend: str) -> torch.Tensor:
         envs = stockade.make_vec(8, backend, horizon=20)

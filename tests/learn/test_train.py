@@ -94,7 +94,11 @@ def test_kill_9_then_resume_gives_the_very_same_run(whole: Path, tmp_path: Path)
     assert before[-1] < iterations(whole)[-1]
     with (run / "metrics.csv").open("a") as file:
         file.write(f"{before[-1] + 1},half a li")  # as a crash may leave it
-    changes = {"seed=9": {"seed": 9}, "preset=": {"preset": "champion"}, "gamma=0.5": {"ppo": PPOConfig(gamma=0.5)}}
+    changes = {
+        "seed=9": {"seed": 9},
+        "preset=": {"preset": "champion"},
+        "gamma=0.5": {"ppo": dataclasses.replace(PPO, gamma=0.5)},
+    }
     for named, change in changes.items():
         with pytest.raises(InputError, match=f"{named}.* cannot be changed by --resume: it was begun with"):
             train(dataclasses.replace(TrainConfig.resumed("x", tmp_path), **change))
