@@ -31,10 +31,11 @@ if JIT_DISABLED:
 
 
 def source_digest(*files: str) -> str:
-    """Eight hexadecimal digits that change with any of the files (below stockade/), Numba's version and the CPU."""
+    """Eight hexadecimal digits that change with the files (below stockade/), how they are compiled, the facts of the
+    scenario, Numba's version and the CPU."""
     cpu = numba.config.CPU_NAME or llvmlite.binding.get_host_cpu_name()
     digest = zlib.crc32(f"{numba.__version__} {cpu}".encode())
-    for name in files:
+    for name in ("cage2/jit.py", "cage2/scenario2.toml", *files):
         digest = zlib.crc32(Path(__file__).parents[1].joinpath(name).read_bytes(), digest)
     return f"{digest:08x}"
 
@@ -44,7 +45,7 @@ def cached(*files: str, **options: Any) -> Callable[[Callable[..., Any]], Any]:
 
     `files` are all that the compiled code is made of, tables included; `options` those of `numba.njit` beside OPTIONS.
     """
-    digest = source_digest("cage2/jit.py", *files)
+    digest = source_digest(*files)
 
     def decorate(function: Callable[..., Any]) -> Any:
         function.__qualname__ += f"_{digest}"

@@ -1,46 +1,18 @@
 """The scenario as data: hosts, services, decoys, exploits, and the lookup tables the kernel reads.
 
-First the facts of CAGE Challenge 2's Scenario2 in words (names, ports, process ids, users), then small integer tables
-derived from them. Behaviour lives elsewhere (blue.py, green.py, red.py, observe.py); nothing there knows a name.
-Numba freezes module-level arrays into the compiled code, so all tables are read-only.
+scenario2.toml, the facts of CAGE Challenge 2's Scenario2 in words -> small integer tables derived from them. Behaviour
+lives elsewhere (blue.py, green.py, red.py, observe.py); nothing there knows a name. Numba freezes module-level arrays
+into the compiled code, so all tables are read-only.
 """
 
+import tomllib
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-# --------------------------------------------------------------------------------------------------------- the network
-HOSTS = (
-    "Defender", "Enterprise0", "Enterprise1", "Enterprise2", "Op_Host0", "Op_Host1", "Op_Host2", "Op_Server0",
-    "User0", "User1", "User2", "User3", "User4",
-)  # fmt: skip
-N_HOSTS = len(HOSTS)
-SUBNETS = ("Enterprise", "Operational", "User")
-N_SUBNETS = len(SUBNETS)
 
-#: Hosts of each subnet in the order in which the reference hands out their addresses.
-SUBNET_HOSTS = {
-    "Enterprise": ("Enterprise0", "Enterprise1", "Enterprise2", "Defender"),
-    "Operational": ("Op_Server0", "Op_Host0", "Op_Host1", "Op_Host2"),
-    "User": ("User0", "User1", "User2", "User3", "User4"),
-}
-USERS = SUBNET_HOSTS["User"]
-
-
-host_index = HOSTS.index  #: position of a host in observations and actions
-FOOTHOLD = host_index("User0")  #: where red's first session lives; nothing removes it
-SERVICE_HOST = host_index("Op_Server0")  #: runs the operational service that Impact stops
-DEFENDER = host_index("Defender")  #: blue has two sessions here, one elsewhere
-ENTERPRISE, OPERATIONAL, USER = range(3)
-NOBODY = -1  #: in place of a host where there is none
-
-#: What one step of red root/SYSTEM on a host costs, in tenths of a reward point.
-HOST_COST = np.array([1, 10, 10, 10, 1, 1, 1, 10, 0, 1, 1, 1, 1], np.int32)
-SERVICE_DOWN_COST, RESTORE_COST = 100, 10
-
-
-# ---------------------------------------------------------------------------------------------- services of every host
 class Process(NamedTuple):
     """A process that runs when an episode begins. `kind` is what an exploit looks for."""
 
@@ -58,72 +30,8 @@ class HostFacts(NamedTuple):
     processes: tuple[Process, ...]
 
 
-_SSH_LINUX = Process(1091, "SSH", (22,), "root")
-_SSH_WINDOWS = Process(3368, "SSH", (22,), "sshd_server")
-_WEB = (Process(1100, "WEB", (80,), "www-data"), Process(1100, "WEB", (443,), "www-data"))
-_MAIL = Process(1102, "SMTP", (25,), "root")
-_DEFENDER_DAEMONS = {
-    "root": (1, 389, 407, 409, 790, 824, 825, 844, 847, 852, 853, 863, 867, 875, 884, 1370, 1432),
-    "systemd+": (560,), "daemon": (802,), "velocir+": (803, 832), "syslog": (807,), "message+": (827,),
-}  # fmt: skip
-_DEFENDER_PROCESSES = (
-    *(Process(pid, "OTHER", (), user) for user, pids in _DEFENDER_DAEMONS.items() for pid in pids),
-    Process(2288, "SSH", (), "root"),
-    Process(879, "SSH", (22,), "root"),
-    Process(656, "OTHER", (53, 53), "systemd+"),  # two listeners on one port
-    Process(634, "OTHER", (68,), "systemd+"),
-)
-_RPC = Process(832, "RPC", (135,), "SYSTEM")
-_ENTERPRISE_PROCESSES = (
-    _SSH_WINDOWS,
-    _RPC,
-    Process(4400, "RDP", (3389,), "SYSTEM"),
-    Process(4, "OTHER", (445, 139), "SYSTEM"),  # not of the kind that EternalBlue needs
-    Process(3404, "WEB", (80, 443), "NetworkService"),
-)
-_USER2_PROCESSES = (Process(4, "SMB", (445, 139), "SYSTEM"), _RPC, Process(4400, "RDP", (3389,), "NetworkService"))
-_LINUX = HostFacts("L", "pi", (_SSH_LINUX,))
-_ENTERPRISE_WINDOWS = HostFacts("W", "vagrant", _ENTERPRISE_PROCESSES)
-_USER_WINDOWS = HostFacts("W", "vagrant", (_SSH_WINDOWS, Process(3344, "FTP", (21,), "SYSTEM")))
-
-OPERATIONAL_SERVICE_PID = 1043  #: process of the operational service until Impact stops it
-FACTS: dict[str, HostFacts] = {
-    "Defender": HostFacts("L", None, _DEFENDER_PROCESSES),
-    "Enterprise0": _LINUX,
-    **dict.fromkeys(("Enterprise1", "Enterprise2"), _ENTERPRISE_WINDOWS),
-    # The operational service itself has no listener; see OPERATIONAL_SERVICE_PID.
-    **dict.fromkeys(SUBNET_HOSTS["Operational"], _LINUX),
-    **dict.fromkeys(("User0", "User1"), _USER_WINDOWS),
-    "User2": HostFacts("W", "vagrant", _USER2_PROCESSES),
-    # User3's database listens on RDP's port: SQL injection never finds it, BlueKeep finds it and fails.
-    "User3": HostFacts("L", "pi", (*_WEB, Process(1101, "SQL", (3389,), "root"), _MAIL)),
-    "User4": HostFacts("L", "pi", (_SSH_LINUX, *_WEB, Process(1101, "SQL", (3390,), "root"), _MAIL)),
-}
-
-#: Hosts of the sessions that exist at the start, in the order in which their process ids are drawn: blue's server and
-#: its 13 clients, green's 8, red's foothold.
-STARTING_SESSIONS = (
-    "Defender",
-    *USERS, "Enterprise0", "Enterprise1", "Enterprise2", "Defender", *SUBNET_HOSTS["Operational"],
-    *USERS, "Op_Host0", "Op_Host1", "Op_Host2",
-    "User0",
-)  # fmt: skip
-
-#: Escalating on the first host tells red the address of the second.
-REVEALED_BY_ESCALATION = {
-    "User1": "Enterprise1", "User2": "Enterprise1", "User3": "Enterprise0", "User4": "Enterprise0",
-    "Enterprise2": "Op_Server0",
-}  # fmt: skip
-
-#: The active green agent scans one of these.
-GREEN_TARGETS = np.array([host_index(h) for h in (*USERS, "Enterprise0", "Enterprise1", "Enterprise2")], np.int8)
-
-# ---------------------------------------------------------------------------------------------------- decoys, exploits
-PORTS = (21, 22, 25, 53, 68, 80, 135, 139, 443, 445, 3389, 3390)  #: bit i of a port mask
-
-
 class Decoy(NamedTuple):
-    """`port` is opened, `needs_free` is tested. They differ for Vsftpd, which therefore stacks."""
+    """`port` is opened, `needs_free` is tested."""
 
     name: str
     port: int
@@ -131,19 +39,6 @@ class Decoy(NamedTuple):
     needs_free: int
     os: str | None = None
     runs_as_root: bool = False
-
-
-DECOYS = (
-    Decoy("DecoyApache", 80, "WEB", 80),
-    Decoy("DecoyFemitter", 21, "FTP", 21, "W", runs_as_root=True),
-    Decoy("DecoyHarakaSMPT", 25, "SMTP", 25, "L"),
-    Decoy("DecoySmss", 139, "SMB", 139, "W"),
-    Decoy("DecoySSHD", 22, "SSH", 22),
-    Decoy("DecoySvchost", 3389, "RDP", 3389, "W"),
-    Decoy("DecoyTomcat", 443, "WEB", 443),
-    Decoy("DecoyVsftpd", 80, "WEB", 21, "L"),
-)
-N_DECOYS = len(DECOYS)
 
 
 class Exploit(NamedTuple):
@@ -155,21 +50,36 @@ class Exploit(NamedTuple):
     kind: str
 
 
+_FACTS = tomllib.loads(Path(__file__).with_name("scenario2.toml").read_text())
+HOSTS = tuple(_FACTS["hosts"])
+SUBNET_HOSTS: dict[str, list[str]] = _FACTS["subnets"]
+PORTS = tuple(_FACTS["ports"])  #: bit i of a port mask
+ROOT_USERS = tuple(_FACTS["root_users"])
+_PROCESSES = {
+    name: [Process(pid, kind, tuple(ports), user) for pid, kind, ports, user in group]
+    for name, group in _FACTS["processes"].items()
+}
+FACTS = {
+    host: HostFacts(own["os"], own.get("brute_force"), tuple(p for name in own["runs"] for p in _PROCESSES[name]))
+    for host, own in _FACTS["facts"].items()
+}
+STARTING_SESSIONS = tuple(host for hosts in _FACTS["starting_sessions"].values() for host in hosts)
+REVEALED_BY_ESCALATION: dict[str, str] = _FACTS["revealed_by_escalation"]
+DECOYS = tuple(Decoy(name, **own) for name, own in _FACTS["decoys"].items())
+EXPLOITS = tuple(Exploit(name, **own) for name, own in _FACTS["exploits"].items())
+
+SUBNETS, USERS = tuple(SUBNET_HOSTS), SUBNET_HOSTS["User"]
+N_HOSTS, N_SUBNETS, N_DECOYS, N_EXPLOITS = len(HOSTS), len(SUBNETS), len(DECOYS), len(EXPLOITS)
+ENTERPRISE, OPERATIONAL, USER = range(3)
+host_index = HOSTS.index  #: position of a host in observations and actions
+FOOTHOLD = host_index("User0")  #: where red's first session lives; nothing removes it
+SERVICE_HOST = host_index("Op_Server0")  #: runs the operational service that Impact stops
+OPERATIONAL_SERVICE_PID = 1043  #: process of that service until Impact stops it
+DEFENDER = host_index("Defender")  #: blue has two sessions here, one elsewhere
+NOBODY = -1  #: in place of a host where there is none
+SERVICE_DOWN_COST = 100  #: tenths of a reward point
+RESTORE_COST = 10
 NO_EXPLOIT, SSH_BRUTE_FORCE, SQL_INJECTION, HARAKA_RCE = 0, 5, 6, 7
-#: Index 0 stands for "none", so that an exploit's position is its number in traces.
-EXPLOITS = (
-    Exploit("none", 0.0, 0, ""),
-    Exploit("EternalBlue", 2.0, 139, "SMB"),
-    Exploit("BlueKeep", 1.0, 3389, "RDP"),
-    Exploit("HTTPRFI", 3.0, 80, "WEB"),
-    Exploit("HTTPSRFI", 4.0, 443, "WEB"),
-    Exploit("SSHBruteForce", 0.1, 22, "SSH"),
-    Exploit("SQLInjection", 5.0, 3390, "SQL"),  # needs a web port as well
-    Exploit("HarakaRCE", 6.0, 25, "SMTP"),
-    Exploit("FTPDirectoryTraversal", 7.0, 21, "FTP"),
-)
-N_EXPLOITS = len(EXPLOITS)
-ROOT_USERS = ("root", "SYSTEM")
 BEST_EXPLOIT_PROBABILITY = 0.75
 DETECTION_PROBABILITY = 0.95
 EXPLOIT_CONNECTIONS = 1  #: connections that an ordinary exploit makes to its target
@@ -191,6 +101,10 @@ def _mask_of_hosts(names: Iterable[str]) -> int:
     return sum(1 << host_index(name) for name in names)
 
 
+#: (13,) what one step of red root/SYSTEM on a host costs, in tenths of a reward point.
+HOST_COST = _frozen(_FACTS["host_cost"], np.int32)
+#: (8,) the active green agent scans one of these.
+GREEN_TARGETS = _frozen([host_index(h) for h in (*USERS, "Enterprise0", "Enterprise1", "Enterprise2")], np.int8)
 SUBNET_OF = _frozen([next(s for s, net in enumerate(SUBNETS) if h in SUBNET_HOSTS[net]) for h in HOSTS], np.int8)
 SUBNET_MASK = _frozen([_mask_of_hosts(SUBNET_HOSTS[net]) for net in SUBNETS], np.int32)
 #: Hosts from which the Operational subnet can be reached; the Defender shares their subnet but is none of them.

@@ -12,6 +12,7 @@ import numpy as np
 
 from stockade.errors import InputError
 from stockade.make import ENV_ID, make, make_vec
+from stockade.vector.make import BackendOptions
 
 ENV_NAME = ENV_ID  #: what `register` registers the world as, by default
 
@@ -24,7 +25,11 @@ def make_env(config: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | gymnasium.v
     options: dict[str, Any] = {**defaults, **config}
     if (n_envs := options.pop("num_envs", None)) is not None:
         return make_vec(n_envs, **options)
-    return options["env"]() if "env" in options else make(**options)
+    if "env" not in options:
+        return make(**options)
+    if others := options.keys() - {"env", "backend"} - BackendOptions.__annotations__.keys():
+        raise InputError(f"{sorted(others)} are options of the built-in world; with env set them in your function")
+    return options["env"]()
 
 
 def register(name: str = ENV_NAME) -> str:

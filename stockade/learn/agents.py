@@ -119,6 +119,8 @@ def load(
         if builtin == name and (runs / name / "config.json").exists():
             raise InputError(f"{name!r} is both a policy of the package and a run: use {runs / name} for the run, "
                              f"{BUILTIN}{name} for the policy of the package")  # fmt: skip
+        if last:
+            raise InputError(f"--last is for runs: {name!r} has no checkpoints")
         if builtin not in shipped_names():
             return Baseline(builtin)
     elif builtin != name:

@@ -47,12 +47,12 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
     digest = hashlib.sha256(content).hexdigest()
     arrays = path.with_name(f"{path.name}-{digest[:16]}.safetensors")
     head = {"format": FORMAT, "version": VERSION, "arrays": arrays.name, "sha256": digest, "rest": checkpoint.rest}
-    was_there = arrays.exists()
     try:
         write_durably(arrays, content)
         write_durably(_json_of(path), json.dumps({**head, "checksum": _checksum(head)}, indent=1).encode() + b"\n")
     except OSError:
-        if not was_there:  # without JSON it would only take space, of which there may be none
+        where = _json_of(path)
+        if not where.exists() or arrays.name.encode() not in where.read_bytes():  # it would only take space
             arrays.unlink(missing_ok=True)
         raise
     for old in path.parent.glob(f"{path.name}-*.safetensors"):

@@ -61,6 +61,8 @@ class EvaluateConfig:
         check_runs(self.runs)
         if self.official_order and self.chance != "cyborg":
             raise InputError("--official-order needs --chance cyborg: the order matters to the reference's stream only")
+        if self.official_order and self.simulator == "cyborg":
+            raise InputError("--official-order is played here, not with --simulator cyborg: leave one of them out")
 
 
 # -------------------------------------------------------------------------------------------------------------- playing

@@ -28,6 +28,7 @@ _BEGINNINGS = ("config.json", "metrics.csv", "lock", "tensorboard", "checkpoints
 #: Policies in the package: `<name>-<rules>.json` and its arrays, checkpoints like any other.
 SHIPPED = Path(__file__).parent / "weights"
 WINDOW = 1000  #: episodes of the running mean that agents are compared by
+LOWEST = -1e300  #: worse than any return; JSON knows no infinity
 COLUMNS = (
     "iteration", "episodes", "steps", "seconds", "episodes_per_second", "return_mean", "return_median", "return_q05",
     "return_window", "length_mean", "entropy", "kl", "clipped", "policy_loss", "value_loss", "explained_variance",

@@ -19,7 +19,7 @@ from stockade.errors import InputError, did_you_mean
 from stockade.files import JsonFile, check_writable, json_output
 from stockade.learn.config import RENAMED
 from stockade.learn.evaluate import mean_interval
-from stockade.learn.files import WINDOW, check_runs, checkpoint_numbers, find_run, is_running, read_metrics
+from stockade.learn.files import LOWEST, WINDOW, check_runs, checkpoint_numbers, find_run, is_running, read_metrics
 from stockade.text import Table, fixed, interval, plural, sparkline
 
 #: Settings of which the returns of two runs depend directly: they do not compare if one differs.
@@ -112,7 +112,8 @@ class ExportConfig:
         saved = CheckpointFolder(folder / "checkpoints").load_best(self.last)
         rest, settings = saved.rest, jsonlib.loads((folder / "config.json").read_text())
         trained = {"settings": settings, **{name: rest[name] for name in ("episodes", "steps", "seconds")}}
-        card = {name: rest[name] for name in ("obs", "architecture")} | {"trained": trained, "score": rest["best"]}
+        card = {name: rest[name] for name in ("obs", "architecture")} | {"trained": trained}
+        card["score"] = None if self.last or rest["best"] == LOWEST else rest["best"]  # only the best was judged
         card["context_rules"] = rest.get("context_rules", rest.get("told_rules", False))
         weights = {name: array for name, array in saved.arrays.items() if name.startswith("policy.")}
         save(to, Checkpoint(weights, card))

@@ -31,13 +31,12 @@ from stockade.learn.agents import Agent, load, one_torch_thread
 from stockade.learn.checkpoint import Checkpoint, CheckpointFolder
 from stockade.learn.config import TrainConfig, read_config, refuse_changes
 from stockade.learn.evaluate import play
-from stockade.learn.files import COLUMNS, WINDOW, MetricsFile, find_run, new_run_folder, run_session
+from stockade.learn.files import COLUMNS, LOWEST, WINDOW, MetricsFile, find_run, new_run_folder, run_session
 from stockade.learn.mixture import Cell, cells_of, make_mixture
 from stockade.learn.policy import Policy
 from stockade.learn.ppo import PPO, AnyVectorEnv, Iteration
 from stockade.text import Shown, Table, duration, fixed, in_notebook, plural, progress_bar, size
 
-LOWEST = -1e300  #: worse than any return; JSON knows no infinity
 VALIDATION_SEED = 2_000_000_000  #: validation plays these seeds and on; no evaluation of a result may take them
 BYTES_PER_WORLD = 1000  #: about what one environment takes, for a check before anything is made
 
@@ -277,6 +276,10 @@ def validate(policy: Policy, cells: list[Cell], episodes: int) -> float:
 
 
 def _new_run(config: TrainConfig) -> Path:
+    if config.horizons and config.horizon != TrainConfig.horizon:
+        raise SettingError(
+            "horizon", config.horizon, f"is of no use beside --horizons {config.horizons}: leave one out"
+        )
     reds = dict.fromkeys(cell.world.red for cell in cells_of(config))  # checked, and the reference's names shortened
     run = new_run_folder(config.runs, config.name, f"{config.preset or '-'.join(reds)}-{config.obs}-seed{config.seed}")
     content = {"stockade": stockade.__version__, **config.to_json()}

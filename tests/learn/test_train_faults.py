@@ -21,7 +21,7 @@ from stockade.files import AppendedFile
 from stockade.learn import checkpoint
 from stockade.learn.checkpoint import CheckpointFolder
 from stockade.learn.config import PPOConfig, TrainConfig
-from stockade.learn.runs import read_summary
+from stockade.learn.runs import ExportConfig, read_summary
 from stockade.learn.train import _Session, make_learner, train
 
 CONFIG = TrainConfig(
@@ -209,6 +209,30 @@ def test_a_flag_beside_resume_is_refused_even_if_it_is_the_default(
     assert f"{flags} cannot be changed by --resume" in capsys.readouterr().err
     same = cli.parse("train", ["--resume", "x", "--runs", str(runs), "--total-episodes", "400"])
     assert same == TrainConfig.resumed("x", runs)
+
+
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        ("train --preset champion --max-steps 30", "--max-steps 30 is of no use beside --horizons"),
+        ("evaluate sleep --official-order --chance cyborg --simulator cyborg", "leave one of them out"),
+        ("evaluate champion --last", "--last is for runs"),
+    ],
+)
+def test_a_flag_that_could_not_be_obeyed_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, problem: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*command.split(), "--runs", str(tmp_path)])
+    assert ended.value.code == 2
+    assert problem in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_an_exported_policy_has_no_score_if_it_was_never_judged(runs: Path, last: bool) -> None:
+    """400 episodes are too few for a best: the last checkpoint is taken in any case."""
+    assert ExportConfig("x", runs / "p", last=last, runs=runs).run() == 0
+    assert checkpoint.load(runs / "p").rest["score"] is None
 
 
 # ------------------------------------------------------------------------------------------------- other processes
