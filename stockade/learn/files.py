@@ -164,31 +164,32 @@ class MetricsFile:
             warnings.warn(f"{path}: {plural(damaged, 'line')} damaged; as it was it is kept as {beside}", stacklevel=2)
             AppendedFile(beside, content)
         kept = [row for row in rows if row["iteration"] <= iterations_done]
-        self._files = [AppendedFile(path, "".join([",".join(COLUMNS) + "\n", *map(_line, kept)]).encode())]
+        self._table = AppendedFile(path, b"".join([",".join(COLUMNS).encode() + b"\n", *map(_line, kept)]))
+        self._formats = {self._table: _line}
         if events is not None:
             name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
-            self._files.append(AppendedFile(events / name, _first_events(episodes_done + 1)))
+            self._formats[AppendedFile(events / name, _first_events(episodes_done + 1))] = _event
 
     def write(self, row: dict[str, float]) -> None:
         """One line, at once."""
-        for file, format_row in zip(self._files, (lambda row: _line(row).encode(), _event), strict=False):
+        for file, format_row in self._formats.items():
             file.append(format_row(row))
 
     def rows(self) -> list[dict[str, float]]:
         """What was written, and what could not be."""
-        return _parse(self._files[0].read())[0]
+        return _parse(self._table.read())[0]
 
     def close(self) -> bool:
         """Try once more to write what could not be; whether all is on disk."""
-        for file in self._files:
+        for file in self._formats:
             file.append(b"")
-        return all(file.is_written for file in self._files)
+        return all(file.is_written for file in self._formats)
 
 
-def _line(row: dict[str, float]) -> str:
+def _line(row: dict[str, float]) -> bytes:
     cells = (row[name] for name in COLUMNS)
     texts = ("" if math.isnan(x) else str(int(x)) if float(x).is_integer() else f"{x:.6g}" for x in cells)
-    return ",".join(texts) + "\n"
+    return ",".join(texts).encode() + b"\n"
 
 
 def _parse(content: bytes) -> tuple[list[dict[str, float]], int]:
