@@ -110,9 +110,9 @@ def search(*, resume: str | Path | None = None, progress: bool = True, **setting
     from stockade.workflow.config import SearchConfig
     from stockade.workflow.search import search
 
-    if resume is not None:
-        settings["resume"] = str(resume)
-    config = _configure(SearchConfig(), settings, "search", inner="first_version")
+    runs = Path(settings.get("runs", "runs"))
+    base = SearchConfig() if resume is None else SearchConfig.resumed(str(resume), runs)
+    config = _configure(base, settings, "search", inner="first_version")
     with contextlib.nullcontext() if progress else contextlib.redirect_stdout(io.StringIO()):
         return search(config)
 

@@ -14,6 +14,7 @@ from typing import Any
 import tyro
 
 import stockade
+from stockade import interrupts
 from stockade.cage2.prepare import announce_compiling
 from stockade.errors import InputError, SettingError, VectorError, WorkError, did_you_mean, missing_package
 from stockade.text import Table
@@ -82,6 +83,7 @@ def run(arguments: Sequence[str]) -> int:
         near = did_you_mean(name, [*COMMANDS, "--version"])
         raise InputError(f"there is no command {name!r}.{near} Commands: {', '.join(COMMANDS)}")
     command = parse(name, arguments[1:])
+    interrupts.as_exceptions()
     announce_compiling()
     return int(command.run())
 
@@ -98,6 +100,8 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"stockade: {explain(error)}", file=sys.stderr)
         code = 1 if isinstance(error, WorkError | VectorError) else 2
     except KeyboardInterrupt:
+        if interrupts.IS_COMMAND:
+            interrupts.end_after_cleaning_up()
         print("stockade: interrupted", file=sys.stderr)
         code = 130
     sys.exit(code)

@@ -19,12 +19,9 @@ from stockade.workflow.config import RewardProtocol
 from stockade.workflow.orders import FIXED_HOST, HOST_TYPES, N_TYPES, NOT_A_FIX, TYPES, UNIT_TYPES, Order, one_hot
 from stockade.workflow.strict import OrderedVectorEnv
 
+#: `by_type` or `by_host` -> name -> `fixes`, `complied`, `violated`, `held_steps`: means per episode.
 Statistics = dict[str, dict[str, dict[str, float]]]
-"""`by_type` or `by_host` -> name -> `fixes`, `complied`, `violated`, `held_steps`: means per episode."""
-NO_FIX, NEUTRAL, COMPLIES, VIOLATES = range(4)
-"""What an action is, seen from the order."""
-HELD = VIOLATES + 1
-"""Row of the counts after those of the verdicts."""
+NO_FIX, NEUTRAL, COMPLIES, VIOLATES, HELD = range(5)  #: what an action is, seen from the order; then a row of counts
 
 
 def judge(
@@ -68,7 +65,6 @@ class Episodes:
     judged: np.ndarray  #: int64, fixes that complied or violated
 
     def __len__(self) -> int:
-        """How many."""
         return len(self.env)
 
     def rates(self, no_fix: float | None) -> np.ndarray:

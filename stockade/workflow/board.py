@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from stockade.text import Table, duration, fixed
 
+HALF_WIDTH = 1.96  #: standard errors in half of a 95% interval
 _REDRAW_SECONDS = 0.3
 _BAR = 24
 #: Elsewhere than in a terminal, tables come at these parts of the budget.

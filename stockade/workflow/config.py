@@ -1,15 +1,18 @@
 """The settings of a workflow search: a dataclass that the command line is made of. Nothing here imports Torch."""
 
-from dataclasses import asdict, dataclass, fields
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import tyro
 
+from stockade import interrupts
 from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights, WorldConfig
 from stockade.errors import InputError, flag_of
 from stockade.files import JsonFile
-from stockade.learn.config import AT_LEAST_1, OPTIONAL, PPOConfig, require, require_seed
+from stockade.learn.config import AT_LEAST_1, OPTIONAL, PPOConfig, checked, require, require_seed
 
 #: Version of config.json; that of 0.1.0 has none.
 FORMAT = 2
@@ -155,6 +158,7 @@ class SearchConfig:
             require(self, ("units",), lambda v: v == "types", f"must be types {there}")
             require(self, ("red",), lambda v: len(self.reds) == 1, f"must be one attacker {there}")
             require(self, ("judge",), lambda v: v == "truth", f"must be truth {there}")
+            require(self, ("certify",), lambda v: v == 0, f"must be 0 {there}: every order is trained alone anyway")
             most = f"must be at most --max-episodes {self.task_episodes}"
             require(self.protocol, ("min_episodes",), lambda v: v <= self.task_episodes, most)
         if self.units == "hosts":
@@ -232,14 +236,15 @@ class SearchConfig:
 
     def run(self) -> int:
         """Search; the exit code is 130 after Ctrl-C and 143 after SIGTERM."""
-        from stockade.workflow.search import search  # not before it is needed: brings Torch along
+        with interrupts.at_once():
+            from stockade.workflow.search import search  # not before it is needed: brings Torch along
 
         return search(self).exit_code
 
     def to_json(self) -> dict[str, Any]:
         """What decides the result, for config.json."""
         content = asdict(self)
-        for name in ("name", "runs", "resume", "plots", "json", "engine", "address", "num_cpus_per_workflow"):
+        for name in _ELSEWHERE:
             del content[name]
         content["first_version"] = asdict(self.protocol) if self.constraint == "reward" else {}
         return {"format": FORMAT, **content}
@@ -250,14 +255,43 @@ class SearchConfig:
         if content.pop("format", 1) != FORMAT:
             raise InputError("this search is of another version of Stockade and cannot be continued; its policies can "
                              "be evaluated and its summary.json read")  # fmt: skip
-        first_version = content["first_version"]
-        unknown = {*content, *first_version} - {f.name for kind in (cls, RewardFlags) for f in fields(kind)}
-        if unknown:
-            raise InputError(f"config.json has settings that this version does not know: {sorted(unknown)}")
-        own = {"first_version": RewardFlags(**first_version), "reward": RewardWeights(**content["reward"])}
-        return cls(**{**content, **own})
+        known = {f.name for kind in (cls, RewardFlags) for f in fields(kind)}
+        if unknown := {*content, *content["first_version"]} - known:
+            raise InputError(f"it has settings that this version does not know: {sorted(unknown)}")
+        parts = {
+            "first_version": RewardFlags(**checked(RewardFlags, content["first_version"])),
+            "reward": RewardWeights(**checked(RewardWeights, content["reward"])),
+        }
+        return cls(**checked(cls, {**content, **parts}))
+
+    @classmethod
+    def defaults_of(cls, arguments: Sequence[str]) -> "SearchConfig":
+        """What the flags of a command line change: the settings of --resume, or the plain defaults."""
+        parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+        parser.add_argument("--resume", nargs="?")
+        parser.add_argument("--runs", nargs="?", type=Path, default=cls.runs)
+        given = parser.parse_known_args(list(arguments))[0]
+        return cls.resumed(given.resume, given.runs) if given.resume else cls()
+
+    @classmethod
+    def resumed(cls, name: str, runs: Path, **session: Any) -> "SearchConfig":
+        """The settings of a search, to continue it with; those of a session are the defaults, unless given."""
+        from stockade.workflow.store import SearchFolder
+
+        own = SearchFolder.find(name, runs).read_config()
+        for each in own.of_a_session:
+            session.setdefault(each, getattr(cls, each))
+        return replace(own, **{**session, "resume": name, "runs": runs})
+
+    @property
+    def of_a_session(self) -> set[str]:
+        """Settings that may be others when it is continued: where and how, not what."""
+        certifying = set() if self.separate else {"max_episodes"}
+        return {*_ELSEWHERE, "certify", "parallel", *certifying}
 
 
+#: Settings that do not decide the result, so that config.json lacks them.
+_ELSEWHERE = ("name", "runs", "resume", "plots", "json", "engine", "address", "num_cpus_per_workflow")
 _CERTIFY = {"parallel", "engine", "address", "num_cpus_per_workflow", "max_episodes"}
 _SEPARATE = {"n_workflows", "search", "gp_beta", "kernel", *_CERTIFY}
 

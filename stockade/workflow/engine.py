@@ -31,8 +31,7 @@ from stockade.vector.ray.cluster import RayConfig
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.store import Saved, Task, UpdateRow, WorkflowResult
 
-MAX_RESTARTS = 2
-"""Times that a training is handed out again after its worker has died."""
+MAX_RESTARTS = 2  #: times that a training is handed out again after its worker has died
 _END_SECONDS, _RAY_END_SECONDS = 2.0, 10.0
 
 Trainer = Callable[..., Iterator[UpdateRow | Saved | WorkflowResult]]

@@ -78,7 +78,6 @@ class Observations:
         self.arms, self.values, self.variances = (column[order] for column in columns)
 
     def __len__(self) -> int:
-        """Number of observations."""
         return len(self.arms)
 
     def also(self, *others: np.ndarray) -> "Observations":

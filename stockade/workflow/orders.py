@@ -52,8 +52,8 @@ _CANONICAL_NAMES = {order: name for name, order in CANONICAL.items()}
 HOST_TYPES = np.array([UNIT_TYPES.index(name.rstrip("0123456789").lower()) for name in HOSTS], np.int8)
 HOST_TYPES.setflags(write=False)
 NOT_A_FIX = -1
+#: (145,) host that an action repairs, or NOT_A_FIX.
 FIXED_HOST = np.where(np.isin(ACTION_KIND, (REMOVE, RESTORE)), ACTION_HOST, NOT_A_FIX).astype(np.int8)
-"""(145,) host that an action repairs, or NOT_A_FIX."""
 ALL_MATTER = np.ones(N_TYPES, np.bool_)
 ALL_MATTER.setflags(write=False)
 UnitKind = Literal["types", "hosts"]

@@ -3,7 +3,6 @@
 search folder (summary.json) or file of a policy -> OrderAgent -> `allowed`: what of its actions is carried out
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from stockade.learn.checkpoint import Checkpoint
 from stockade.learn.checkpoint import load as load_checkpoint
 from stockade.learn.policy import Architecture, Policy
 from stockade.workflow.orders import UNITS, Judge, Ranking, Units, as_ranking, compromised
+from stockade.workflow.store import SearchFolder
 from stockade.workflow.strict import allowed_actions
 
 
@@ -62,23 +62,18 @@ def find_policy(name: str | Path, runs: Path, *, greedy: bool = True, rules: str
 
 def load_search(folder: Path, *, order: str | None = None, greedy: bool = True) -> Agent:
     """The policy of a search for its best order, or for another that it judged; InputError if there is none."""
-    try:
-        summary = json.loads((folder / "summary.json").read_text())
+    with SearchFolder(folder).reading("summary.json") as summary:
         classes = {entry["order"]: entry for entry in summary["classes"]} if summary.get("format") == 2 else {}
         wanted = order or (summary["best"][0] if classes else "")
         trained = summary.get("trainings", [])
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise InputError(f"{folder / 'summary.json'} cannot be used: {error}") from error
-    if not classes:
-        raise InputError(f"{folder} is a search of version 0.1.0: name one of its policies in {folder / 'policies'}")
-    if order is None and trained and not any(training["feasible"] for training in trained):
-        raise InputError(f"no workflow of the search {folder} complied with its order: none is its best")
-    if wanted not in classes:
-        raise InputError(f"{folder} has not judged the order {wanted!r}.{did_you_mean(wanted, classes)} It has: "
-                         f"{'; '.join(classes)}")  # fmt: skip
-    entry = classes[wanted]
-    checkpoint = load_checkpoint((folder / entry["policy"]).with_suffix(""))
-    return _agent(checkpoint, as_ranking(entry["ranking"]), greedy, folder.name)
+        if not classes:
+            raise InputError(f"it is of version 0.1.0: name one of its policies in {folder / 'policies'}")
+        if order is None and trained and not any(training["feasible"] for training in trained):
+            raise InputError("no workflow of this search complied with its order: none is its best")
+        if wanted not in classes:
+            raise InputError(f"it has no order {wanted!r}.{did_you_mean(wanted, classes)} It has: {'; '.join(classes)}")
+        checkpoint = load_checkpoint((folder / classes[wanted]["policy"]).with_suffix(""))
+        return _agent(checkpoint, as_ranking(classes[wanted]["ranking"]), greedy, folder.name)
 
 
 def _agent(checkpoint: Checkpoint, order: Ranking, greedy: bool, name: str) -> Agent:

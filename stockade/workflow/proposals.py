@@ -70,7 +70,6 @@ class Strategy:
 
     @property
     def n_classes(self) -> int:
-        """Number of classes of equal orders."""
         return len(self._representatives)
 
     def _class(self, order: Order) -> int:

@@ -14,10 +14,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from stockade.errors import WorkError
 from stockade.learn.train import StopSignals
 from stockade.text import duration, fixed, interval, plural
-from stockade.workflow.board import Board
+from stockade.workflow.board import HALF_WIDTH, Board
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.engine import Event, Failed, Restarted, Trainer, make_engine
 from stockade.workflow.orders import UNITS
@@ -33,8 +32,7 @@ from stockade.workflow.store import (
     write_gp_log,
 )
 
-_LISTEN_SECONDS = 0.2
-"""How long to wait for an event before looking whether a signal came."""
+_LISTEN_SECONDS = 0.2  #: to wait for an event before looking whether a signal came
 
 
 class Runner:
@@ -49,7 +47,8 @@ class Runner:
         label: Callable[[Proposed], str], resume: Path | None = None,
     ) -> None:  # fmt: skip
         self.config, self.folder, self.budget, self._train, self._label = config, folder, budget, train, label
-        self._again = f"continue with: stockade search --resume {resume or folder.path}"
+        self._search = resume or folder.path
+        self._again = f"continue with: stockade search --resume {self._search}"
         self._units, self._strict = UNITS[config.units], config.constraint == "strict"
         state = folder.read_state()
         self.proposals = {p.number: p for p in state.proposals}  #: by number, in the order in which they came
@@ -104,10 +103,10 @@ class Runner:
                 while not done and (event := engine.next_event(0)) is not None:
                     if not isinstance(event, Failed):
                         self._take(event)
-                try:
+                search = SearchFolder(self._search)
+                with search.ending("the last results"):
                     self._save()
-                except OSError as error:
-                    raise WorkError(f"the end could not be written: {error}. Make room, then {self._again}") from error
+                search.require_end()
             self._board.clear()
         finally:
             engine.close()
@@ -189,7 +188,7 @@ class Runner:
         gain = f", {result.gain:+.2f}" if math.isfinite(result.gain) else ""
         compliance = "" if self._strict else f", compliance {fixed(result.compliance, 3)}, {result.stopped}"
         self.say(f"training {result.number}: {self._label(proposed)} "
-                 f"{interval(result.value, 1.96 * result.value_error)}{gain}{compliance}; "
+                 f"{interval(result.value, HALF_WIDTH * result.value_error)}{gain}{compliance}; "
                  f"{result.episodes:,} episodes in {duration(result.seconds)}")  # fmt: skip
         self._show()
 

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from stockade.learn.config import refuse_changes
 from stockade.learn.files import run_session
 from stockade.learn.train import StopSignals
 from stockade.text import duration, plural
-from stockade.workflow.board import Board
+from stockade.workflow.board import HALF_WIDTH, Board
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import FREE, ORDERS, TYPES, Ranking, hosts_red_can_hold, representative
 from stockade.workflow.policies import load_search
@@ -36,8 +36,6 @@ from stockade.workflow.together import JUDGE_SEED, HostTraining, TogetherTrainin
 
 #: File of the policy for all orders, in the folder of a search.
 POLICY = "policies/conditioned.json"
-#: Settings that a resumed search takes from the command line: where and how, not what.
-_OF_A_SESSION = ("plots", "json", "certify", "parallel", "engine", "address", "num_cpus_per_workflow", "runs", "resume")
 
 
 @dataclass(frozen=True)
@@ -92,6 +90,7 @@ def search(config: SearchConfig) -> SearchResult:
         for remark in config.without_effect():
             print(f"warning: {remark}", file=sys.stderr, flush=True)
         with run_session(folder.path):
+            folder.extend(config)
             if config.separate:
                 from stockade.workflow.separate import SeparateSession
 
@@ -103,7 +102,8 @@ def search(config: SearchConfig) -> SearchResult:
             if not isinstance(found, Outcome):
                 return SearchResult(folder.path, None, found)
             result = finish(config, folder, found)
-        write(result.to_dict())
+            write(result.to_dict())
+            folder.require_end()
     return result
 
 
@@ -120,19 +120,13 @@ def _open(config: SearchConfig) -> tuple[SearchConfig, SearchFolder]:
             require_listener(config.address or os.environ.get("RAY_ADDRESS", ""))
         return config, SearchFolder.create(config)
     folder = SearchFolder.find(config.resume, config.runs)
-    own, asked = folder.read_config(), config.total_episodes
-    if asked is not None and asked < own.budget:
-        raise SettingError("total_episodes", asked, f"is less than the {own.budget:,} of {folder.path}: a search can "
-                           "only be extended")  # fmt: skip
-    session = {name: getattr(config, name) for name in _OF_A_SESSION}
-    if not own.separate:
-        session["max_episodes"] = config.max_episodes  # of certifying trainings
-    refuse_changes(config, own, (*session, "name", "total_episodes", "first_version"))
-    refuse_changes(config.first_version, own.first_version)
-    if asked is not None and asked > own.budget:
-        own = replace(own, total_episodes=asked)
-        folder.write_config(own)
-    return replace(own, **session), folder
+    own = folder.read_config()
+    if config.budget < own.budget:
+        smaller = f"is less than the {own.budget:,} of {folder.path}: a search can only be extended"
+        raise SettingError("total_episodes", config.total_episodes, smaller)
+    refuse_changes(config, own, (*own.of_a_session, "total_episodes", "first_version"), unasked=own)
+    refuse_changes(config.first_version, own.first_version)  # None is not given
+    return config, folder
 
 
 # ------------------------------------------------------------------------------------------------- all orders together
@@ -163,15 +157,25 @@ def _together(config: SearchConfig, folder: SearchFolder) -> Outcome | int:
         received = stop.received
         if received is None:  # from here on there is nothing to save: a signal ends it at once
             outcome = _measure(training, training.units.matters(held))
-            save_policy(folder.path, training, outcome.orders)
+            with folder.ending("the last checkpoint"):
+                training.save()  # again, if there was no room before
+                if not _is_saved(training, checkpoints):
+                    raise OSError("see the warning")
+            with folder.ending("the policy"):
+                save_policy(folder.path, training, outcome.orders)
             return outcome
     except KeyboardInterrupt:
         received = signal.SIGINT
     finally:
         training.close()
-    print(f"stopped by {signal.Signals(received).name} after {training.episodes:,} episodes, which are kept; continue "
-          f"with: stockade search --resume {folder.path}", file=sys.stderr)  # fmt: skip
+    kept = "which are kept" if _is_saved(training, checkpoints) else "the last of which could NOT be saved"
+    print(f"stopped by {signal.Signals(received).name} after {training.episodes:,} episodes, {kept}; continue with: "
+          f"stockade search --resume {folder.path}", file=sys.stderr)  # fmt: skip
     return received
+
+
+def _is_saved(training: TogetherTraining, checkpoints: CheckpointFolder) -> bool:
+    return checkpoints.numbers()[-1:] == [training.learner.iteration]
 
 
 def _measure(training: TogetherTraining, matters: np.ndarray) -> Outcome:
@@ -212,7 +216,7 @@ def _show(board: Board, labels: Sequence[str], training: TogetherTraining) -> No
         values = goal_value(np.array(training.curves.values[-1]), training.config.goal)
         own, level = training.training_noise()
         noise = np.hypot(np.hypot(own, level[:, None])[:, : training.n_first], training.value_error).max(axis=0)
-        halves = [*1.96 * noise, math.nan]  # the last, with --units hosts, is that of many orders
+        halves = [*HALF_WIDTH * noise, math.nan]  # the last, with --units hosts, is that of many orders
         rows = list(zip(labels, values, halves, training.shares, strict=False))
     board.show(training.episodes, training.last_goal, rows)
 
@@ -233,7 +237,8 @@ def save_policy(folder: Path, training: TogetherTraining, orders: Sequence[Ranki
 def finish(config: SearchConfig, folder: SearchFolder, outcome: Outcome) -> SearchResult:
     """Judge, write summary.json, print the verdict and the table, draw the pictures; certify if that was asked for."""
     found = answer(config, outcome, folder.path.name)
-    folder.write_summary(found.summary)
+    with folder.ending("summary.json"):
+        folder.write_summary(found.summary)
     print("", *found.lines, "", found.table, "= equal to the best, ? still open. Intervals of 95%.", sep="\n")
     print(f"\n{outcome.ended}, {duration(outcome.seconds)}.")
     if config.plots:
@@ -255,9 +260,10 @@ def finish(config: SearchConfig, folder: SearchFolder, outcome: Outcome) -> Sear
         else:
             print("\n".join(certified.lines()))
             found.summary["certified"] = asdict(certified)
-            folder.write_summary(found.summary)
+            with folder.ending("summary.json"):
+                folder.write_summary(found.summary)
     print(f"everything else: {folder.path}\ntry next:")
-    name = folder.path.name if config.runs == Path("runs") else str(folder.path)
+    name = folder.path.name if folder.path.parent == Path("runs") else str(folder.path)
     other = f"{'meander' if config.reds == ('bline',) else 'bline'} --max-steps {config.horizon}"
     commands = {
         f"evaluate {name}": "play the policy it delivers",
@@ -267,6 +273,8 @@ def finish(config: SearchConfig, folder: SearchFolder, outcome: Outcome) -> Sear
     }
     if config.certify or config.separate:
         del commands[f"search --resume {name} --certify 3"]
+    if config.separate and config.n_workflows:
+        del commands[f"search --resume {name} --total-episodes {2 * config.budget}"]
     width = max((len(command) for command in commands if len(command) < 70), default=0)
     for command, why in commands.items():
         print(f"  stockade {command:<{width}}  {why}")

@@ -31,10 +31,8 @@ from stockade.workflow.summary import Outcome
 from stockade.workflow.together import goal_value
 from stockade.workflow.training import judged_returns, train_workflow
 
-LEAST_EPISODES = 12_000
-"""Of one training, unless --max-episodes says otherwise."""
-_T975 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
-"""Student's t for an interval of 95% from 2, 3, ... seeds."""
+LEAST_EPISODES = 12_000  #: of one certifying training, unless --max-episodes says otherwise
+_T975 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)  #: Student's t for 95% from 2, 3, ... seeds
 Claim = Literal["better", "equal"]
 
 
@@ -237,7 +235,6 @@ class CertifyResult:
     outcome: Literal["confirms", "contradicts", "open"]  #: what the interval does to the claim
 
     def lines(self) -> list[str]:
-        """For people."""
         n = len(self.leader_values)
         seeds = f"{n} seeds each" if n > 1 else "one seed each, which gives no interval"
         interval = f" ({self.low:+.2f} to {self.high:+.2f})" if n > 1 else ""

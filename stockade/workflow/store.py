@@ -13,6 +13,7 @@ died), later rows are first taken out of training_log.csv, so that each update o
 
 import contextlib
 import csv
+import hashlib
 import io
 import json
 import math
@@ -26,15 +27,16 @@ from typing import Any, Literal, Self
 import numpy as np
 
 import stockade
-from stockade.errors import InputError
-from stockade.files import as_json, write_durably
+from stockade.errors import InputError, WorkError
+from stockade.files import as_json, json_ready, write_durably
 from stockade.learn.checkpoint import Checkpoint, CheckpointError, load, remove, save
 from stockade.learn.files import find_folder, new_run_folder
 from stockade.workflow.aligned import Statistics
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import ORDERS, TYPES, UNITS, Order, Units, index_of, name_of, one_hot
 
-FORMAT, VERSION = "stockade search", 3
+FORMAT, VERSION = "stockade search", 4
+WITHOUT_CHECKSUM = 3  #: version of state.json that had none
 _PREFIX = "policy."
 TRAINING_COLUMNS = (
     "number", "workflow", "order", "update", "episodes", "total_episodes", "env_reward", "alignment", "total",
@@ -46,8 +48,7 @@ GP_COLUMNS = (
     "seconds",
 )  # fmt: skip
 StopReason = Literal["compliant", "plateau", "max_episodes", "budget", "fixed"]
-_ARRAYS = ("weights", "architecture", "returns", "state")
-"""Fields of a result that stand beside state.json."""
+_ARRAYS = ("weights", "architecture", "returns", "state")  #: fields of a result that stand beside state.json
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,6 @@ class WorkflowResult:
         return replace(self, weights={}, architecture={}, returns=np.zeros((0, 0)), state=None)
 
     def to_json(self) -> dict[str, Any]:
-        """The same as a dictionary."""
         return {name: value for name, value in vars(self).items() if name not in _ARRAYS}
 
 
@@ -153,50 +153,68 @@ class State:
 class SearchFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._missing: list[str] = []
 
     @classmethod
     def create(cls, config: SearchConfig) -> Self:
-        """A new one, with the settings in it."""
         folder = cls(new_run_folder(config.runs, config.name, f"search-{'-'.join(config.reds)}-seed{config.seed}"))
         folder.write_config(config)
         return folder
 
     @classmethod
     def find(cls, name: str, runs: Path) -> Self:
-        """Of a search's name or path."""
         return cls(find_folder(name, runs, "search"))
 
     def _write(self, name: str, content: dict[str, Any]) -> None:
         write_durably(self.path / name, (as_json(content) + "\n").encode())
 
     @contextlib.contextmanager
-    def _read(self, name: str) -> Iterator[dict[str, Any]]:
-        """Content of a file; an error inside names it."""
+    def reading(self, name: str) -> Iterator[dict[str, Any]]:
+        """Content of a JSON file, which may be damaged: an error inside becomes an InputError that names it."""
         try:
             yield json.loads((self.path / name).read_text())
-        except InputError:
-            raise
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{self.path / name} cannot be used: {error}") from error
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            said = f"{type(error).__name__} {error}" if isinstance(error, LookupError) else error
+            raise InputError(f"{self.path / name} cannot be used: {said}") from error
+
+    @contextlib.contextmanager
+    def ending(self, what: str) -> Iterator[None]:
+        """Write a part of the end of a search; if the disk is full, `require_end` says so once all parts were tried."""
+        try:
+            yield
+        except OSError as error:
+            self._missing.append(f"{what} ({error})")
+
+    def require_end(self) -> None:
+        """WorkError if a part of the end is not on disk."""
+        if self._missing:
+            raise WorkError(f"not on disk: {', '.join(self._missing)}. Make room, then continue with: stockade search "
+                            f"--resume {self.path}")  # fmt: skip
 
     def write_config(self, config: SearchConfig) -> None:
         """The settings; again when a search is extended."""
         self._write("config.json", {"stockade": stockade.__version__, "command": "search", **config.to_json()})
 
     def read_config(self) -> SearchConfig:
-        """The settings that it was begun with."""
-        with self._read("config.json") as content:
+        with self.reading("config.json") as content:
             if content.pop("command", None) != "search":
-                raise InputError(f"{self.path} is no search: see `stockade runs`, or `stockade train --resume`")
+                raise InputError("it is of no search: see `stockade runs`, or `stockade train --resume`")
             del content["stockade"]
             return SearchConfig.from_json(content)
 
+    def extend(self, config: SearchConfig) -> None:
+        """Take over the larger budget of a search that goes on; for whoever holds the folder."""
+        if config.budget > (own := self.read_config()).budget:
+            self.write_config(replace(own, total_episodes=config.total_episodes))
+
     def write_summary(self, summary: dict[str, Any]) -> None:
-        """The result. Of an earlier one with the same winning set it keeps how that was certified."""
+        """The result. Of an earlier one it keeps how that was certified, if it claims the same of the same orders."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            before = json.loads((self.path / "summary.json").read_text())
-            if before["best"] == summary["best"]:
-                summary.setdefault("certified", before["certified"])
+            earlier = json.loads((self.path / "summary.json").read_text())["certified"]
+            claim = "equal" if earlier["rival"] in summary["best"] else "better"
+            judged = {entry["order"] for entry in summary["classes"]}
+            if earlier["leader"] in summary["best"] and earlier["rival"] in judged and earlier["claim"] == claim:
+                summary.setdefault("certified", earlier)
         self._write("summary.json", summary)
 
     # ------------------------------------------------------------------------------------------------------ progress
@@ -204,16 +222,19 @@ class SearchFolder:
         """Replace what was known, in one instant."""
         proposals, results = [asdict(p) for p in state.proposals], [r.to_json() for r in state.results]
         head = {"format": FORMAT, "version": VERSION, "seconds": state.seconds}
-        self._write("state.json", {**head, "proposals": proposals, "results": results})
+        content = json_ready({**head, "proposals": proposals, "results": results})
+        self._write("state.json", {**content, "checksum": _checksum(content)})
 
     def read_state(self) -> State:
         """What is known; nothing if nothing was proposed yet."""
         if not (self.path / "state.json").exists():
             return State()
-        with self._read("state.json") as content:
-            found = content["format"], content["version"]
-            if found != (FORMAT, VERSION):
+        with self.reading("state.json") as content:
+            checksum, found = content.pop("checksum", None), (content["format"], content["version"])
+            if found not in ((FORMAT, VERSION), (FORMAT, WITHOUT_CHECKSUM)):
                 raise ValueError(f"it is of another kind or version: {found} instead of {(FORMAT, VERSION)}")
+            if found[1] == VERSION and checksum != _checksum(content):
+                raise ValueError("it was altered: its checksum does not fit")
             proposals = tuple(Proposed(**{**_typed(p), "inherit": p["inherit"]}) for p in content["proposals"])
             results = tuple(WorkflowResult(**_typed(r)) for r in content["results"])
             if not {r.number for r in results} <= {p.number for p in proposals}:
@@ -284,6 +305,10 @@ class SearchFolder:
                 remove(file.with_suffix(""))
 
 
+def _checksum(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
 def _typed(content: dict[str, Any]) -> dict[str, Any]:
     """Fields back from JSON, which has null for NaN and lists for tuples."""
 
@@ -325,11 +350,12 @@ class TrainingLog:
 
     def sync(self) -> None:
         """What is written survives a power cut."""
+        self._file.flush()
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        with contextlib.suppress(OSError):  # what a full disk did not take was said by `sync`
+            self._file.close()
 
 
 def _whole_rows(path: Path) -> list[dict[str, Any]]:

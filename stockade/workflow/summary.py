@@ -88,6 +88,8 @@ def answer(config: SearchConfig, outcome: Outcome, name: str = "SEARCH") -> Answ
     if total > len(outcome.orders):
         coverage = f"Not tried: {total - len(outcome.orders)} of {total} classes ({left} of {len(ORDERS)} orders)."
     again = f"stockade search --resume {name} --total-episodes {2 * config.budget}"
+    if config.separate and config.n_workflows:  # which ended it, or will before a larger budget does
+        again = f"a search with more than --n-workflows {config.n_workflows}"
     asked_first = sorted(verdicts, key=lambda v: v is not verdict)
     lines = verdict_lines(asked_first, coverage, remarks=remarks, next_step=again)
     return Answer(verdicts, tuple(lines), _table(config, outcome, verdict, ranked), {

@@ -33,14 +33,10 @@ from stockade.workflow.store import Saved, StopReason, Task, UpdateRow, Workflow
 from stockade.workflow.strict import joined
 from stockade.workflow.together import JUDGE_SEED, VALIDATION_SEED, goal_returns
 
-CHECKPOINT_UPDATES = 10
-"""Updates between two checkpoints of a training: what a kill repeats at most."""
-VALUE_EPISODES = 1000
-"""Greedy episodes against each attacker that the value of a strict training rests on, with the same seeds for all."""
-REWARD_VALUE_EPISODES = 3
-"""Last ones of each environment, that the value of a training by reward is the mean of."""
-GAIN = 0.01
-"""Less than this is no gain of compliance."""
+CHECKPOINT_UPDATES = 10  #: between two checkpoints of a training: what a kill repeats at most
+VALUE_EPISODES = 1000  #: greedy, by attacker, that the value of a strict training rests on; the same seeds for all
+REWARD_VALUE_EPISODES = 3  #: last ones of each environment, of which the value of a training by reward is the mean
+GAIN = 0.01  #: less is no gain of compliance
 
 
 def train_workflow(
@@ -172,7 +168,6 @@ class RewardTraining:
 
     @property
     def updates(self) -> int:
-        """Made so far."""
         return self._rule.updates
 
     def update(self) -> UpdateRow:
@@ -220,7 +215,6 @@ class RewardTraining:
         return Checkpoint(arrays, {**rest, "rule": rule})
 
     def close(self) -> None:
-        """End threads and environments."""
         self._learner.close()
 
 

@@ -86,7 +86,7 @@ def test_killed_at_random_moments_and_resumed_it_finds_the_same(whole: SearchRes
 
 def test_certified_by_trainings_alone(whole: SearchResult, finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "certified" not in whole.to_dict()
-    result = search(SearchConfig(resume="x", runs=finished, certify=2, plots=False, max_episodes=100))
+    result = search(SearchConfig.resumed("x", finished, certify=2, plots=False, max_episodes=100))
     certified = content(finished / "x")["certified"]
     assert certified == json.loads(json.dumps(result.to_dict()["certified"]))
     assert len(certified["leader_values"]) == len(certified["rival_values"]) == 2
@@ -95,10 +95,10 @@ def test_certified_by_trainings_alone(whole: SearchResult, finished: Path, capsy
     assert certified["episodes"] == 100
     assert f"Trained alone for {certified['episodes']:,} episodes, 2 seeds each" in capsys.readouterr().out
     # Everything of it is on disk: nothing is trained again.
-    again = search(SearchConfig(resume="x", runs=finished, certify=2, plots=False, max_episodes=100))
+    again = search(SearchConfig.resumed("x", finished, certify=2, plots=False, max_episodes=100))
     assert json.loads(json.dumps(again.to_dict()["certified"])) == certified
     # A later session that does not certify keeps what is known.
-    search(SearchConfig(resume="x", runs=finished, plots=False))
+    search(SearchConfig.resumed("x", finished, plots=False))
     assert content(finished / "x")["certified"] == certified
 
 
@@ -132,9 +132,9 @@ def test_several_attackers_and_the_delivered_policy(tmp_path: Path, capsys: pyte
 
 def test_a_finished_search_is_extended(whole: SearchResult, finished: Path) -> None:
     with pytest.raises(InputError, match="seed=3 cannot be changed by --resume: it was begun with 0"):
-        search(SearchConfig(resume="x", runs=finished, seed=3))
+        search(SearchConfig.resumed("x", finished, seed=3))
     assert repr(whole.agent) == repr(stockade.load("x", finished))
-    longer = search(SearchConfig(resume="x", runs=finished, total_episodes=2400, plots=False))
+    longer = search(SearchConfig.resumed("x", finished, total_episodes=2400, plots=False))
     before, after = whole.to_dict(), longer.to_dict()
     assert after["settings"]["total_episodes"] == 2400
     assert sum(entry["episodes"] for entry in after["classes"]) > sum(entry["episodes"] for entry in before["classes"])
@@ -180,7 +180,7 @@ def test_values_that_still_rise_are_called_lower_bounds(whole: SearchResult) -> 
 def test_certifying_again_never_mixes_orders_or_budgets(finished: Path) -> None:
     def certified(seeds: int, episodes: int) -> dict[str, Any]:
         options: dict[str, Any] = {"certify": seeds, "max_episodes": episodes, "plots": False}
-        return dict(search(SearchConfig(resume="x", runs=finished, **options)).to_dict()["certified"])
+        return dict(search(SearchConfig.resumed("x", finished, **options)).to_dict()["certified"])
 
     two, longer = certified(2, 100), certified(2, 200)
     assert (two["episodes"], longer["episodes"]) == (100, 200)

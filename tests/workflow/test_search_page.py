@@ -11,6 +11,7 @@ import pytest
 from stockade.cli import parse
 from stockade.errors import flag_of
 from stockade.workflow.config import RewardProtocol, SearchConfig
+from stockade.workflow.store import SearchFolder
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "search.md").read_text()
 COMMANDS = re.findall(r"^stockade (search .*?)(?:  +#.*)?$", TEXT, re.MULTILINE)
@@ -33,7 +34,11 @@ def test_python_runs_and_every_key_of_the_summary_is_explained(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_commands_parse_and_have_no_flag_without_effect(command: str) -> None:
+def test_commands_parse_and_have_no_flag_without_effect(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    SearchFolder.create(SearchConfig())  # which those with --resume continue
     config = parse("search", shlex.split(command)[1:])
     assert config.without_effect() == []
 

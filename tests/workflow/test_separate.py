@@ -338,7 +338,7 @@ def test_names_and_resumes_that_cannot_be(tmp_path: Path) -> None:
         run(tmp_path, resume="nothing")
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "config.json").write_text('{"stockade": "0", "red_agent": "bline"}')
-    with pytest.raises(InputError, match="is no search"):
+    with pytest.raises(InputError, match="of no search"):
         run(tmp_path, resume="t")
     for wrong in ("{", '{"format": "stockade search", "version": 99}', '{"format": "stockade search", "version": 2}'):
         (tmp_path / "x" / "state.json").write_text(wrong)
