@@ -154,3 +154,12 @@ def test_whether_an_extension_still_improves_is_not_judged_by_the_rounds_before_
     longer = trained(SearchConfig(**{**SMALL, "total_episodes": 1000}), tmp_path / "checkpoints", stop_after=10)
     assert longer.extended_from == 800
     assert longer.last_goal == 1000
+
+
+def test_values_at_rest_while_restores_are_paid_for_do_not_end_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[int] = []
+    monkeypatch.setattr("stockade.workflow.together.no_longer_improving", lambda values: judged.append(len(values)))
+    curves = trained(SearchConfig(**SMALL), None).curves
+    after = sum(episodes > conditioned.BONUS_UNTIL * SMALL["total_episodes"] for episodes in curves.episodes)
+    assert judged[-1] == after < len(curves.episodes)
+    assert judged[0] == 0
