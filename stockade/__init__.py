@@ -8,6 +8,7 @@
 """
 
 import stockade.interrupts  # first: Ctrl-C may come while the rest is imported
+import stockade.startup  # before anything slow
 from stockade.api import evaluate, load, search, train
 from stockade.cage2.config import RewardWeights
 from stockade.make import make, make_vec, register

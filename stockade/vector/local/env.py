@@ -11,7 +11,6 @@ import os
 import select
 import selectors
 import socket
-import threading
 import time
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,7 +19,7 @@ from stockade.cores import available_cores
 from stockade.errors import UnsupportedFeatureError, WorkerDiedError, WorkerTimeoutError
 from stockade.vector.host import SliceSpec
 from stockade.vector.local.channel import Channel, from_peer, milliseconds_until, quickly_pickled, to_worker
-from stockade.vector.local.machine import StartMethod, allow_open_files, describe_exit, ready_to_start
+from stockade.vector.local.machine import StartMethod, allow_open_files, describe_exit, is_lasting, ready_to_start
 from stockade.vector.local.shared import MESSAGE, PAYLOAD, STEP_ALL, Ring, SharedBlock, ring_bytes
 from stockade.vector.local.worker import Placement, run_worker
 from stockade.vector.outcome import Outcome
@@ -58,7 +57,7 @@ class ProcessWorker(Worker):
         ours, theirs = socket.socketpair()
         with theirs:
             context: Any = multiprocessing.get_context(config.start_method)
-            lasting = config.start_method == "forkserver" or threading.current_thread() is threading.main_thread()
+            lasting = config.start_method == "forkserver" or is_lasting()
             inherited = (*unwanted, ours.fileno()) if config.start_method == "fork" else ()
             self.process = context.Process(
                 target=run_worker,

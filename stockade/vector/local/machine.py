@@ -1,7 +1,6 @@
 """What the machine offers (memory, open files), and processes on it: how they start, behave, die with their parent."""
 
 import contextlib
-import ctypes
 import os
 import select
 import signal
@@ -10,11 +9,12 @@ import threading
 import time
 import types
 from collections.abc import Iterator
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any, Literal
 
 from stockade.errors import UnsupportedFeatureError
+from stockade.startup import PARENT, die_with_starter
 
 StartMethod = Literal["fork", "forkserver", "spawn"]
 
@@ -22,7 +22,6 @@ _LIBRARIES = ("OMP", "MKL", "OPENBLAS", "NUMEXPR")
 ONE_THREAD = {**{f"{name}_NUM_THREADS": "1" for name in _LIBRARIES}, "VECLIB_MAXIMUM_THREADS": "1"}
 """Environment variables that keep numerical libraries to one thread."""
 _CGROUP = Path("/sys/fs/cgroup")
-_PR_SET_PDEATHSIG = 1
 _start_lock = threading.Lock()
 
 
@@ -77,21 +76,51 @@ def ready_to_start(start_method: StartMethod, modules: tuple[str, ...]) -> Itera
     Workers get what they run by value (cloudpickle) and do not need the script, so it is hidden from `multiprocessing`
     while they start: no `if __name__ == "__main__"` is needed, and 200 workers do not import Torch 200 times. The fork
     server imports `modules` once, for all, if it does not run yet: that is from the first process on.
+
+    Ctrl-C is the parent's alone: what is started here has SIGINT blocked until it ignores it.
     """
-    with _start_lock, variables_set(ONE_THREAD):
+    with _start_lock, variables_set(ONE_THREAD), contextlib.ExitStack() as stack:
         if start_method == "fork":
+            stack.enter_context(_interrupts_held())
             yield
             return
+        resource_tracker.ensure_running()  # which would unblock SIGINT, if it were started later
+        if is_lasting():
+            stack.enter_context(variables_set({PARENT: str(os.getpid())}))
+        script = sys.modules["__main__"]
+        stack.callback(sys.modules.__setitem__, "__main__", script)
+        sys.modules["__main__"] = types.ModuleType("__main__")
         if start_method == "forkserver":
             server: Any = forkserver
             known = getattr(server._forkserver, "_preload_modules", [])
             server.set_forkserver_preload(list(dict.fromkeys([*known, *modules])))
-        script = sys.modules["__main__"]
-        sys.modules["__main__"] = types.ModuleType("__main__")
-        try:
-            yield
-        finally:
-            sys.modules["__main__"] = script
+            with _interrupts_held():  # not longer: it may take a while until it serves
+                server.ensure_running()
+        else:
+            stack.enter_context(_interrupts_held())
+        yield
+
+
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """A Ctrl-C comes after this, and never to processes that are started inside."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def is_lasting() -> bool:
+    """Whether this thread lives as long as the process."""
+    return threading.current_thread() is threading.main_thread()
+
+
+def ignore_interrupts() -> None:
+    """In a worker: Ctrl-C is the parent's, which ends us by SIGTERM."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def use_one_thread() -> None:
@@ -111,9 +140,8 @@ def die_with(parent: int, parent_is_lasting: bool) -> None:
     interpreter is stuck in native code; it fires when the *thread* that forked us ends, so it is only used if that one
     lasts (`parent_is_lasting`): the fork server, or the main thread.
     """
-    if parent_is_lasting and sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if parent_is_lasting:
+        die_with_starter()
     threading.Thread(target=_wait_and_die, args=(parent,), name="stockade-parent-watch", daemon=True).start()
 
 

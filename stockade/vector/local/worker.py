@@ -4,15 +4,15 @@ Two ways to serve, one `SliceHost`: commands and arrays as messages (`pipes`), o
 memory, with messages only for what is rare or has no fixed size (`shared_memory`, `async`).
 """
 
+import contextlib
 import os
-import signal
 import socket
 import time
 from dataclasses import dataclass
 
 from stockade.vector.host import SliceHost
 from stockade.vector.local.channel import Channel, from_peer, to_parent
-from stockade.vector.local.machine import die_with, use_one_thread
+from stockade.vector.local.machine import die_with, ignore_interrupts, use_one_thread
 from stockade.vector.local.shared import PAYLOAD, STEP_ALL, Ring, SharedBlock
 from stockade.vector.outcome import Failure, Outcome
 from stockade.vector.spaces import Buffers, rows_of
@@ -42,29 +42,28 @@ def run_worker(end: socket.socket, pickled: bytes, parent: int, lasting: bool, i
     `lasting`: whether the thread that forked us lasts, see `machine.die_with`. `inherited`: descriptors of the parent
     that a forked child has and must not keep.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    ignore_interrupts()
     for fd in inherited:
         os.close(fd)
     channel = Channel(end)
-    try:
-        die_with(parent, lasting)
-        use_one_thread()
-        host = SliceHost(from_peer(pickled))
-    except Exception as exception:
-        channel.send(to_parent(Failure.of(exception, -1, "construction", None, None, 0)))
-        return
-    try:
-        channel.send(to_parent(host.description))
-        placement = from_peer(channel.receive())
-        if placement is None:
-            host.open()
-            _serve_messages(channel, host)
-        else:
-            _serve_rings(channel, host, placement)
-    except EOFError:
-        pass  # the parent is gone, or gave us up
-    host.close()
+    with contextlib.suppress(EOFError):  # the parent is gone, or gave us up
+        try:
+            die_with(parent, lasting)
+            use_one_thread()
+            host = SliceHost(from_peer(pickled))
+        except Exception as exception:
+            channel.send(to_parent(Failure.of(exception, -1, "construction", None, None, 0)))
+            return
+        try:
+            channel.send(to_parent(host.description))
+            placement = from_peer(channel.receive())
+            if placement is None:
+                host.open()
+                _serve_messages(channel, host)
+            else:
+                _serve_rings(channel, host, placement)
+        finally:
+            host.close()
 
 
 def _serve_messages(channel: Channel, host: SliceHost) -> None:
