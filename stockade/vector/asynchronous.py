@@ -17,7 +17,7 @@ from stockade.cage2.seeds import SeedLike, read_seeds
 from stockade.vector.base import StepResult
 from stockade.vector.outcome import Factory, Failure, Outcome, RunConfig, gather_infos
 from stockade.vector.spaces import rows_of
-from stockade.vector.workers import Call, Replies, WorkerVectorEnv
+from stockade.vector.workers import Replies, WorkerVectorEnv
 
 IDLE, SENT, READY = range(3)
 _SHOWN = 8
@@ -41,7 +41,6 @@ class AsyncVectorEnv(WorkerVectorEnv):
         self._failures: list[Failure] = []
         self._pace = 0.0  # recent seconds between two results
         super().__init__(factory, n_envs, how, config)
-        self._worker_of = [worker.spec.index for worker in self._workers for _ in worker.spec.env_ids]
         self._step_of = [self._call_for("step_some", [i]) for i in range(n_envs)]
 
     # What a backend provides
@@ -114,11 +113,6 @@ class AsyncVectorEnv(WorkerVectorEnv):
         infos = gather_infos(found, size) if found else {}
         infos["env_id"] = rows
         return rows_of(buffers.observations, rows), buffers.rewards[rows], terminated, truncated, infos
-
-    def _call_for(self, kind: str, env_ids: list[int], *arguments: Any) -> Call:
-        worker = self._workers[self._worker_of[env_ids[0]]]
-        places = [i - worker.spec.first for i in env_ids]
-        return Call(worker.spec.index, kind, (places, *arguments), tuple(env_ids))
 
     def _send_steps(self, env_ids: list[int]) -> None:
         """Step these environments with their rows of the action arrays."""

@@ -222,7 +222,7 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         if not self._description.has_true_state:
             raise UnsupportedFeatureError("these environments have no method true_state()")
         if self._config.true_states is None:
-            self._truths.update(self._ask("refresh_truths").truths)
+            self._truths.update(self._ask("refresh_some", (range(self.num_envs),)).truths)
         age, truth, view = self._buffers.age, self._buffers.truth, self._description.true_state_view
         if truth is None:
             return TrueStates([self._truths.get(i) for i in range(self.num_envs)], age.copy())
@@ -267,7 +267,7 @@ class BaseVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         wanted = dict(zip(rows, snapshot.entries * (len(rows) // len(snapshot)), strict=True))
         entries = [wanted[i][0] if i in wanted else None for i in range(self.num_envs)]
         seeds = read_seeds(seed, self.num_envs).each()
-        saved = self._command("snapshot", (chosen & ~self._needs_reset,))  # to be undone if one of them refuses
+        saved = self._command("snapshot", (chosen,))  # of those that have begun, to be undone if one of them refuses
         outcome = self._command("restore", (entries, seeds))
         if outcome.failures:
             self._command("restore", (saved.values, [None] * self.num_envs))

@@ -14,8 +14,8 @@ from stockade.vector.outcome import Description, Failure, Inheritance, Outcome, 
 from stockade.vector.slice import EnvSlice, build_environments
 from stockade.vector.spaces import Buffers, rows_of
 
-CHANGING = ("step", "reset", "restore", "refresh_truths", "step_some", "reset_some")
-"""Commands after which arrays have changed. The last two are for some environments of the slice: (places, ...)."""
+CHANGING = ("step", "reset", "restore", "step_some", "reset_some", "refresh_some")
+"""Commands after which arrays have changed. Some are for some environments of the slice: (places, ...)."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class SliceHost:
         arrays = None
         if kind in CHANGING:
             *others, truth = self.part.buffers.results()
-            wanted = self.spec.config.true_states is not None or kind == "refresh_truths"
+            wanted = self.spec.config.true_states is not None or kind == "refresh_some"
             arrays = (*others, truth if wanted else None)
             if kind.endswith("_some"):
                 arrays = rows_of(arrays, np.asarray(arguments[0]))

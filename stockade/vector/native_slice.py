@@ -216,8 +216,8 @@ class NativeSlice:
             self.buffers.truth[rows] = self.batch.worlds[rows]
         self.buffers.age[rows] = 0
 
-    def refresh_truths(self) -> Outcome:
-        self._write_truth(np.arange(self.batch.n))
+    def refresh_some(self, places: Sequence[int]) -> Outcome:
+        self._write_truth(np.asarray(places, np.intp))
         return Outcome()
 
     # What is rare

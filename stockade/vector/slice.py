@@ -107,6 +107,8 @@ class EnvSlice:
                     info = self._settle(i)
                 else:
                     observation, reward, terminated, truncated, info = step[i](action)
+                    if info.__class__ is not dict:
+                        info = _checked_info(info)
                     write(i, observation)
                     rewards[i] = reward
                     if terminated or truncated:
@@ -115,7 +117,7 @@ class EnvSlice:
                     elif self._refresh_every and (self.clock - self.began[i]) % self._refresh_every == 0:
                         self._refresh_truth(i)
                 if info:
-                    outcome.infos.append((self.first + i, _checked_info(info)))
+                    outcome.infos.append((self.first + i, info))
             except Exception as exception:
                 self._fail(i, exception, "step", action, outcome)
         self._hand_over_truths(outcome)
@@ -165,7 +167,7 @@ class EnvSlice:
                 if self.config.check_finite:
                     self._require_finite(i)
                 if info:
-                    outcome.infos.append((self.first + i, _checked_info(info)))
+                    outcome.infos.append((self.first + i, info))
             except Exception as exception:
                 self._fail(i, exception, "reset", None, outcome)
         self._hand_over_truths(outcome)
@@ -188,7 +190,7 @@ class EnvSlice:
         self.state[i] = RUNNING
         if self._refresh_every or self._lives_in_buffer:
             self._refresh_truth(i)
-        return info
+        return _checked_info(info)
 
     # True states
 
@@ -210,8 +212,8 @@ class EnvSlice:
             world.write_true_state(self._records[i])
         self.buffers.age[i] = 0
 
-    def refresh_truths(self) -> Outcome:
-        outcome = self._each("true_state", self._refresh_truth)
+    def refresh_some(self, places: Sequence[int]) -> Outcome:
+        outcome = self._each("true_state", self._refresh_truth, places)
         self._hand_over_truths(outcome)
         return outcome
 
@@ -233,7 +235,7 @@ class EnvSlice:
 
     def apply(self, chosen: Sequence[bool], function: Callable[[Any], Any]) -> Outcome:
         """The function's value for each of the chosen environments, None for the others."""
-        return self._each("apply", lambda i: function(self.environments[i]), chosen)
+        return self._each("apply", lambda i: function(self.environments[i]), np.flatnonzero(chosen).tolist())
 
     def snapshot(self, chosen: Sequence[bool]) -> Outcome:
         """The chosen environments as they are now (`Saved`), None for the others."""
@@ -242,25 +244,24 @@ class EnvSlice:
             state, row = _method(self.environments[i].unwrapped, "snapshot")(), value_of(self.buffers.results(), i)
             return Saved(state, self.clock - self.began[i], self.state[i], self.seeds[i], row)
 
-        return self._each("snapshot", saved, chosen)
+        return self._each("snapshot", saved, np.flatnonzero(chosen).tolist())
 
     def restore(self, entries: Sequence[Saved | None], seeds: Sequence[int | None]) -> Outcome:
         """Bring environments back to what `snapshot` gave, with new chance where there is a seed; None leaves one."""
-        chosen = [saved is not None for saved in entries]
-        outcome = self._each("restore", lambda i: self._restore(i, entries[i], seeds[i]), chosen)
+        places = [i for i, saved in enumerate(entries) if saved is not None]
+        outcome = self._each("restore", lambda i: self._restore(i, entries[i], seeds[i]), places)
         self._hand_over_truths(outcome)
         return outcome
 
     def close(self) -> Outcome:
         return self._each("close", lambda i: self.environments[i].close())
 
-    def _each(self, during: str, function: Callable[[int], Any], chosen: Sequence[bool] | None = None) -> Outcome:
-        """`function(i)` for each of the chosen environments (default all); one that fails is not broken by it."""
+    def _each(self, during: str, function: Callable[[int], Any], places: Sequence[int] | None = None) -> Outcome:
+        """`function(i)` for the environments `places` (default all); one that fails is not broken by it."""
         outcome = Outcome(values=[None] * len(self.environments))
-        for i in range(len(self.environments)):
+        for i in range(len(self.environments)) if places is None else places:
             try:
-                if chosen is None or chosen[i]:
-                    outcome.values[i] = function(i)
+                outcome.values[i] = function(i)
             except Exception as exception:
                 self._fail(i, exception, during, None, outcome, broken=False)
         return outcome

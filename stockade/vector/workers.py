@@ -9,6 +9,7 @@ import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from stockade.cage2.seeds import Seeds, read_seeds
 from stockade.errors import VectorError, WorkerDiedError, WorkerStartError, WorkerTimeoutError
 from stockade.vector.base import BaseVectorEnv
 from stockade.vector.host import SliceSpec
-from stockade.vector.local.channel import to_worker
+from stockade.vector.local.channel import collection_paused, to_worker
 from stockade.vector.outcome import (
     NOTHING,
     Description,
@@ -34,6 +35,8 @@ from stockade.vector.spaces import Buffers, Layout, assign, copied, rows_of
 STEPS = ("step", "step_some")
 REPLACEABLE = (*STEPS, "reset", "reset_some")
 """Commands that are given again to the worker that replaces a lost one."""
+_PARTS, _LEAST_PART = 8, 4
+"""True states of a worker come in so many messages, unless these would be of fewer environments."""
 
 
 class Call(NamedTuple):
@@ -118,6 +121,7 @@ class WorkerVectorEnv(BaseVectorEnv):
             # A worker that is killed may leave half of a row in shared memory: these are the last whole ones.
             self._whole = copied(self._buffers.results()) if config.restart and self._shares else None
             self._steps = [Call(index, "step") for index in range(count)]
+            self._worker_of = [worker.spec.index for worker in self._workers for _ in worker.spec.env_ids]
             super().__init__(descriptions[0], n_envs, self._buffers, config)
         except BaseException:
             self._shut_down(0.0)
@@ -163,7 +167,24 @@ class WorkerVectorEnv(BaseVectorEnv):
 
     def _command(self, kind: str, parts: Sequence[Any] = (), common: Sequence[Any] = ()) -> Outcome:
         rows = [worker.spec.rows for worker in self._workers]
+        if kind == "refresh_some":
+            return self._fetch_truths()
         return self._exchange([Call(i, kind, (*(part[own] for part in parts), *common)) for i, own in enumerate(rows)])
+
+    def _fetch_truths(self) -> Outcome:
+        """Objects come in parts: while one is unpickled here, the workers are at the next."""
+        parts = _PARTS if self._description.layout.truth_dtype is None else 1
+        calls = []
+        for worker in self._workers:
+            ids, size = worker.spec.env_ids, max(_LEAST_PART, -(-len(worker.spec.env_ids) // parts))
+            calls.append([self._call_for("refresh_some", ids[k : k + size]) for k in range(0, len(ids), size)])
+        with collection_paused():
+            return self._exchange([call for turn in itertools.zip_longest(*calls) for call in turn if call is not None])
+
+    def _call_for(self, kind: str, env_ids: Sequence[int], *arguments: Any) -> Call:
+        """A call for some environments, all of one worker."""
+        spec = self._workers[self._worker_of[env_ids[0]]].spec
+        return Call(spec.index, kind, ([i - spec.first for i in env_ids], *arguments), tuple(env_ids))
 
     def _exchange(self, calls: list[Call]) -> Outcome:
         """Give a call to each worker and gather the replies, in the order of the environments."""
@@ -178,12 +199,12 @@ class WorkerVectorEnv(BaseVectorEnv):
             replies += self._land_all(deadline)
         if self._whole is not None:
             self._keep_whole()
-        outcomes = {call.worker: outcome for call, outcome in replies if outcome is not None}
+        outcomes = [(call.worker, outcome) for call, outcome in replies if outcome is not None]
         if not outcomes:
             return NOTHING
         merged = Outcome()
-        for index in sorted(outcomes):
-            merged.extend(outcomes[index])
+        for _, outcome in sorted(outcomes, key=itemgetter(0)):
+            merged.extend(outcome)
         return merged
 
     def _deadline(self) -> float | None:

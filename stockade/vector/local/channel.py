@@ -3,11 +3,13 @@
 The parent never waits for longer than its deadline, whatever the worker does; the worker has none.
 """
 
+import contextlib
 import gc
 import pickle
 import socket
 import struct
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import cloudpickle
@@ -108,10 +110,20 @@ def from_peer(payload: bytes) -> Any:
     While a large one is built, garbage collection pauses: it would search the growing objects again and again, which
     takes two thirds of the time of unpickling the reference simulator's true states.
     """
-    if len(payload) < _LARGE or not gc.isenabled():
+    if len(payload) < _LARGE:
         return pickle.loads(payload)
+    with collection_paused():
+        return pickle.loads(payload)
+
+
+@contextlib.contextmanager
+def collection_paused() -> Iterator[None]:
+    """No garbage collection inside, if there was any before."""
+    if not gc.isenabled():
+        yield
+        return
     gc.disable()
     try:
-        return pickle.loads(payload)
+        yield
     finally:
         gc.enable()

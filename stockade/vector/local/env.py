@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stockade.cores import available_cores
-from stockade.errors import UnsupportedFeatureError, WorkerDiedError, WorkerTimeoutError
+from stockade.errors import UnsupportedFeatureError, WorkerDiedError, WorkerError, WorkerTimeoutError
 from stockade.vector.host import SliceSpec
 from stockade.vector.local.channel import Channel, from_peer, milliseconds_until, quickly_pickled, to_worker
 from stockade.vector.local.machine import StartMethod, allow_open_files, describe_exit, is_lasting, ready_to_start
@@ -126,27 +126,36 @@ class ProcessWorker(Worker):
         """Sleep until this worker has replied (True), or some worker has died or the deadline has passed (False)."""
         return self.reply_fd in dict(self._poll.poll(milliseconds_until(deadline)))
 
-    def collect(self, buffers: Buffers, deadline: float | None) -> list[tuple[int, Outcome | None]]:
-        """Replies that have arrived: (sequence, outcome if there is one). May be empty; never sleeps for them."""
+    def collect(self, deadline: float | None) -> list[tuple[int, Outcome | None, Any]]:
+        """Replies that have arrived: (sequence, outcome and arrays if there are any). Never sleeps for them."""
         if self.replies is None:
-            sequence, outcome, results = from_peer(self.channel.receive(deadline))
+            payload = self.channel.receive(deadline)
             self.outstanding -= 1
-            if results is not None:
-                buffers.put_results(self.spec.rows, results)
-            return [(sequence, outcome)]
+            return [self._unpickled(payload)]
         try:
             count = self.replies.wait()
         except BlockingIOError:
             return []
         self.outstanding -= count
-        entries: list[tuple[int, Outcome | None]] = []
+        entries: list[tuple[int, Outcome | None, Any]] = []
         outcomes: list[Outcome] = []
         for _ in range(count):
             sequence, code = self.replies.pop()
             if code & PAYLOAD and not outcomes:  # each announcement has a message of its own
-                outcomes = from_peer(self.channel.receive(deadline))
-            entries.append((sequence, outcomes.pop(0) if code & PAYLOAD else None))
+                outcomes = self._unpickled(self.channel.receive(deadline))
+            entries.append((sequence, outcomes.pop(0) if code & PAYLOAD else None, None))
         return entries
+
+    def _unpickled(self, payload: bytes) -> Any:
+        try:
+            return from_peer(payload)
+        except Exception as exception:  # of the environments' own classes: they could be pickled there
+            raise WorkerError(
+                f"what {self.name} returned cannot be unpickled here: {type(exception).__name__}: {exception}; "
+                f"call reset() to go on",
+                self.spec.index,
+                self.spec.env_ids,
+            ) from exception
 
     def note_death(self) -> None:
         if self.alive:
@@ -264,10 +273,12 @@ class ProcessVectorEnv(WorkerVectorEnv):
     def _land_all(self, deadline: float | None) -> Replies:
         """From the last worker to the first: when the last one has answered, the others mostly have too.
 
-        So the parent is woken about once per step however many workers there are.
+        So the parent is woken about once per step however many workers there are. Where they have several calls each,
+        replies are taken as they come.
         """
         found: Replies = []
-        for sequence, call in reversed(list(self._flying.items())):
+        calls = list(self._flying.items())
+        for sequence, call in calls if len(calls) > len(self._workers) else reversed(calls):
             worker = self._workers[call.worker]
             if found and worker.replies is not None and worker.alive:
                 found += self._take(worker, deadline)  # has mostly replied by now
@@ -299,12 +310,18 @@ class ProcessVectorEnv(WorkerVectorEnv):
     def _take(self, worker: ProcessWorker, deadline: float | None) -> Replies:
         """Replies that have arrived; those to earlier, interrupted calls are dropped."""
         try:
-            replies = worker.collect(self._buffers, deadline)
+            replies = worker.collect(deadline)
         except (EOFError, TimeoutError) as error:
             worker.kill(late=isinstance(error, TimeoutError))
             return []
-        flying = self._flying
-        return [(flying.pop(sequence), outcome) for sequence, outcome in replies if sequence in flying]
+        found = []
+        for sequence, outcome, arrays in replies:
+            call = self._flying.pop(sequence, None)
+            if call is not None:
+                if arrays is not None:
+                    self._buffers.put_results(self._rows(call), arrays)
+                found.append((call, outcome))
+        return found
 
     def _drop_calls(self) -> None:
         """Wait for the workers that are still busy, and drop their replies."""
