@@ -2,6 +2,7 @@
 
 import functools
 import os
+import subprocess
 import sys
 
 import pytest
@@ -90,3 +91,15 @@ def test_a_factory_that_cannot_be_pickled():
 def test_options_that_make_no_sense(backend, options, words):
     with pytest.raises(ValueError, match=words):
         make_vector(backend, SyntheticEnv, 4, **options)
+
+
+@pytest.mark.parametrize("mebibytes", [200, 350])
+def test_too_little_memory_is_an_error_and_not_a_hang(mebibytes):
+    """OpenBLAS asks for ever for memory that it does not get: at 350 MiB while it is loaded."""
+    code = (
+        f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({mebibytes} << 20,) * 2)\n"
+        "import stockade; stockade.make_vec(8, threads=2).reset(seed=0)"
+    )
+    variables = {name: value for name, value in os.environ.items() if "NUM_THREADS" not in name}
+    ended = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=90)
+    assert "raise the limit (ulimit -v)" in ended.stderr.splitlines()[-1]

@@ -1,6 +1,8 @@
 """Exceptions and impossible numbers inside environments: reported as what they are, the others stay usable."""
 
 import functools
+import gc
+import time
 from pathlib import Path
 
 import gymnasium
@@ -8,13 +10,16 @@ import numpy as np
 import pytest
 
 from stockade.vector import LOCAL_BACKENDS as BACKENDS
-from stockade.vector import EnvironmentFailure, Fault, NonFiniteError, SyntheticEnv, make_vector
+from stockade.vector import EnvironmentFailure, Fault, NonFiniteError, SyntheticEnv, WorkerError, make_vector
 from stockade.vector.testing import SyntheticFault
 from tests.vector.environments import (
     AwkwardEnv,
     FailsInReset,
+    FailsToTell,
     GivesAListAsInfo,
+    GivesAListAsInfoOfReset,
     GivesALockAsInfo,
+    GivesAnInfoThatCannotBeUnpickled,
     ObservesInAnotherShape,
 )
 
@@ -173,6 +178,48 @@ def test_an_info_that_is_no_dictionary_is_named(backend):
         envs.reset(seed=0)
         with pytest.raises(TypeError, match=r"an info must be a dictionary, not a list: \[1, 2\]"):
             envs.step(np.zeros(2, np.int64))
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_an_info_that_is_no_dictionary_is_named_at_the_end_of_an_episode(backend, mode):
+    for factory, words in ((GivesAListAsInfo, r"list: \[1, 2\]"), (GivesAListAsInfoOfReset, r"list: \[3\]")):
+        with make_vector(backend, functools.partial(factory, horizon=1), 2, autoreset_mode=mode) as envs:
+            with pytest.raises(TypeError, match=f"an info must be a dictionary, not a {words}"):
+                envs.reset(seed=0)
+                envs.step(np.zeros(2, np.int64))
+
+
+@pytest.mark.parametrize("backend", ["pipes", "shared_memory", "async"])
+def test_an_info_that_cannot_be_unpickled_names_its_worker_and_a_reset_helps(backend):
+    with make_vector(backend, GivesAnInfoThatCannotBeUnpickled, 4, workers=2, timeout=20) as envs:
+        envs.reset(seed=0)
+        start = time.monotonic()
+        with pytest.raises(WorkerError, match=r"worker 0 .*cannot be unpickled here: TypeError") as caught:
+            envs.step(ACTIONS)
+        assert caught.value.env_ids == (0, 1)
+        envs.reset(seed=10)
+        envs.step(ACTIONS)
+        assert time.monotonic() - start < 15, "nobody waited for a reply that had been read"
+
+
+@pytest.mark.parametrize("backend", ["pipes", "shared_memory", "async"])
+def test_true_states_that_come_in_parts_belong_to_their_environments(backend):
+    """40 environments of 2 workers: several messages each, taken while others are written."""
+    with make_vector(backend, functools.partial(SyntheticEnv, true_state="object"), 40, workers=2) as envs:
+        envs.reset(seed=0)
+        for turn in range(1, 4):
+            observations, *_ = envs.step(np.zeros(40, np.int64))
+            states = envs.true_state()
+            assert [state.time for state in states] == [turn] * 40
+            assert np.array_equal([state.values[0] for state in states], observations[:, 2])
+            assert not states.age.any()
+    with make_vector(backend, FailsToTell, 40, workers=2) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(ZeroDivisionError) as caught:
+            envs.true_state()
+        assert caught.value.__cause__.env_id == 5
+        assert gc.isenabled()
+        envs.step(np.zeros(40, np.int64))
 
 
 @pytest.mark.parametrize("backend", ["pipes", "shared_memory", "async"])

@@ -1,5 +1,6 @@
 """The parent is killed, or interrupted: workers never outlive it, and a Ctrl-C is the parent's alone."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import textwrap
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.processes import gone
@@ -29,6 +31,66 @@ def start_parent(backend, start_method, body):
     pids = [int(pid) for pid in parent.stdout.readline().split()]
     assert len(pids) == 2
     return parent, pids
+
+
+@pytest.fixture
+def starting(tmp_path):
+    """A script whose workers are being started, with a fork server that is busy with an import for five seconds."""
+    (tmp_path / "slow_to_import.py").write_text("import time; print('loading', flush=True); time.sleep(5)")
+    script = textwrap.dedent("""
+        import sys
+        from stockade.vector import SyntheticEnv, make_vector
+        print("starting", flush=True)
+        try:
+            make_vector("pipes", SyntheticEnv, 2, workers=2, start_method=sys.argv[1], preload=["slow_to_import"])
+            print("loading", flush=True)  # unless the fork server has said so
+            __import__("time").sleep(60)
+        except KeyboardInterrupt:
+            sys.exit("interrupted")
+    """)
+    started = []
+
+    def start(method):
+        path = os.pathsep.join([str(tmp_path), *sys.path])
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-c", script, method],
+                env={**os.environ, "PYTHONPATH": path},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+        )
+        assert started[0].stdout.readline() == "starting\n"
+        if method == "forkserver":
+            assert started[0].stdout.readline() == "loading\n"
+        else:
+            time.sleep(0.2)  # in the middle of the workers' imports
+        return started[0]
+
+    yield start
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(started[0].pid, signal.SIGKILL)
+    started[0].communicate()
+
+
+@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
+def test_ctrl_c_while_workers_start_is_one_message(starting, start_method):
+    parent = starting(start_method)
+    os.killpg(parent.pid, signal.SIGINT)
+    _, said = parent.communicate(timeout=20)
+    assert said == "interrupted\n"
+    assert parent.returncode == 1
+
+
+@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
+def test_nothing_is_left_when_the_parent_is_killed_while_workers_start(starting, start_method):
+    parent = starting(start_method)
+    family = [child.pid for child in psutil.Process(parent.pid).children(recursive=True)]
+    assert family
+    parent.kill()
+    wait_until_gone(family, 2.0)
 
 
 def wait_until_gone(pids, seconds):

@@ -65,6 +65,26 @@ class GivesAListAsInfo(SyntheticEnv):
         return *values, [1, 2]
 
 
+class GivesAListAsInfoOfReset(SyntheticEnv):
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0], [3]
+
+
+class GivesAnInfoThatCannotBeUnpickled(SyntheticEnv):
+    def step(self, action):
+        *values, info = super().step(action)
+        return *values, {"why": Awkward(7, "no")} if self.np_random_seed == 1 else info
+
+
+class FailsToTell(SyntheticEnv):
+    """The environment seeded with 5 cannot tell its true state."""
+
+    def __init__(self):
+        super().__init__(true_state="object")
+        tell = self.true_state
+        self.true_state = lambda: 1 / 0 if self.np_random_seed == 5 else tell()
+
+
 class GivesALockAsInfo(SyntheticEnv):
     def step(self, action):
         *values, info = super().step(action)

@@ -105,6 +105,20 @@ def test_a_refused_restore_changes_nothing(backend):
         assert np.array_equal(steps(envs, 1)[0], steps(twin, 1)[0])
 
 
+def test_a_refused_restore_changes_nothing_where_episodes_are_over(backend):
+    factory = functools.partial(Refuses, horizon=3, fixed_length=True)
+    with make_vector(backend, factory, N, autoreset_mode="disabled") as envs:
+        envs.reset(seed=0)
+        steps(envs, 3)
+        snapshot = envs.snapshot()
+        envs.reset(seed=[10, 11, 2])
+        last, *_ = steps(envs, 3)
+        with pytest.raises(LookupError, match="not this moment"):
+            envs.restore(snapshot)
+        seen, _ = envs.reset(options={"reset_mask": np.array([False, False, True])})
+        assert np.array_equal(seen[:2], last[:2])
+
+
 def test_environments_without_snapshots_say_so(backend):
     with make_vector(backend, lambda: gymnasium.make("CartPole-v1"), 2) as envs:
         envs.reset(seed=0)
