@@ -188,9 +188,9 @@ def test_an_info_that_is_no_dictionary_is_named_at_the_end_of_an_episode(backend
 
 
 def test_an_info_that_is_no_dictionary_is_named_in_reset(backend):
-    with make_vector(backend, GivesAListAsInfoOfReset, 2) as envs:
-        with pytest.raises(TypeError, match=r"an info must be a dictionary, not a list: \[3\]"):
-            envs.reset(seed=0)
+    message = r"an info must be a dictionary, not a list: \[3\]"
+    with make_vector(backend, GivesAListAsInfoOfReset, 2) as envs, pytest.raises(TypeError, match=message):
+        envs.reset(seed=0)
 
 
 @pytest.mark.parametrize("backend", ["pipes", "shared_memory", "async"])
