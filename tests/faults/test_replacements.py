@@ -4,6 +4,7 @@ import functools
 import os
 import signal
 import time
+from multiprocessing import forkserver
 
 import numpy as np
 import pytest
@@ -75,3 +76,25 @@ def test_half_a_row_of_a_killed_worker_is_never_shown(backend, mode):
         observations, *_, infos = envs.step(ACTIONS)
         last = observations[2:] if mode == "next_step" else np.stack(infos["final_obs"][2:])
         assert np.array_equal(last, whole[2:])
+
+
+@pytest.mark.parametrize("error", [EOFError("unexpected EOF"), ConnectionRefusedError("nobody listens")])
+def test_a_fork_server_that_is_killed_is_a_worker_that_died(error, monkeypatch):
+    """At construction a typed error, later a loss that counts against the budget."""
+    connect = forkserver.connect_to_new_process
+    failures = [error]
+    monkeypatch.setattr(forkserver, "connect_to_new_process", lambda fds: raise_or(failures, connect, fds))
+    with pytest.raises(WorkerDiedError, match="the fork server was killed"):
+        make_vector("pipes", SyntheticEnv, 4, workers=2)
+    with make_vector("pipes", SyntheticEnv, 4, workers=2, restart=2) as envs:
+        envs.reset(seed=0)
+        failures.append(error)
+        kill(envs, 1)
+        assert envs.step(ACTIONS)[3].tolist() == [False, False, True, True]
+        assert envs.restarts == 2
+
+
+def raise_or(failures, function, argument):
+    if failures:
+        raise failures.pop()
+    return function(argument)
