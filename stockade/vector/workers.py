@@ -16,10 +16,10 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from stockade.cage2.seeds import Seeds, read_seeds
-from stockade.errors import VectorError, WorkerDiedError, WorkerStartError, WorkerTimeoutError
+from stockade.errors import VectorError, WorkerDiedError, WorkerError, WorkerStartError, WorkerTimeoutError
 from stockade.vector.base import BaseVectorEnv
 from stockade.vector.host import SliceSpec
-from stockade.vector.local.channel import collection_paused, to_worker
+from stockade.vector.local.channel import collection_paused, from_peer, to_worker
 from stockade.vector.outcome import (
     NOTHING,
     Description,
@@ -77,6 +77,18 @@ class Worker:
     def _answer(self) -> Any:
         """Its first message: a description, or a failure."""
         raise NotImplementedError
+
+    def unpickled(self, payload: bytes) -> Any:
+        """A message of its environments."""
+        try:
+            return from_peer(payload)
+        except Exception as exception:  # of the environments' own classes: they could be pickled there
+            raise WorkerError(
+                f"what {self.name} returned cannot be unpickled here: {type(exception).__name__}: {exception}; "
+                f"call reset() to go on",
+                self.spec.index,
+                self.spec.env_ids,
+            ) from exception
 
     def overdue(self, note: str = "") -> WorkerTimeoutError:
         return WorkerTimeoutError(

@@ -16,13 +16,14 @@ from stockade.vector import (
     SyntheticEnv,
     UnsupportedFeatureError,
     WorkerDiedError,
+    WorkerError,
     WorkerTimeoutError,
     make_vector,
 )
 from stockade.vector.testing import SyntheticFault
 from tests.processes import gone
 from tests.ray.conftest import wait_until
-from tests.vector.environments import AwkwardEnv, OneFails
+from tests.vector.environments import AwkwardEnv, GivesAnInfoThatCannotBeUnpickled, OneFails
 
 pytestmark = pytest.mark.usefixtures("local_ray")
 
@@ -268,3 +269,18 @@ def test_after_an_interrupted_step_late_replies_are_dropped():
         assert np.array_equal(envs.reset(seed=5)[0], undisturbed.reset(seed=5)[0])
         for one, other in zip(envs.step(ACTIONS[:2])[:4], undisturbed.step(ACTIONS[:2])[:4], strict=True):
             assert np.array_equal(one, other)
+
+
+@pytest.mark.essential
+def test_what_cannot_be_unpickled_names_its_worker_and_true_states_come_in_parts():
+    with make_vector("ray", GivesAnInfoThatCannotBeUnpickled, 4, workers=2) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(WorkerError, match=r"worker 0 .*cannot be unpickled here: TypeError"):
+            envs.step(ACTIONS)
+        envs.reset(seed=10)
+        envs.step(ACTIONS)
+    with make_vector("ray", env_with(true_state="object"), 24, workers=2) as envs:
+        envs.reset(seed=0)
+        observations, *_ = envs.step(np.zeros(24, np.int64))
+        values = [state.values[0] for state in envs.true_state()]
+        assert np.array_equal(values, observations[:, 2])

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stockade.cores import available_cores
-from stockade.errors import UnsupportedFeatureError, WorkerDiedError, WorkerError, WorkerTimeoutError
+from stockade.errors import UnsupportedFeatureError, WorkerDiedError, WorkerTimeoutError
 from stockade.vector.host import SliceSpec
 from stockade.vector.local.channel import Channel, from_peer, milliseconds_until, quickly_pickled, to_worker
 from stockade.vector.local.machine import StartMethod, allow_open_files, describe_exit, is_lasting, ready_to_start
@@ -137,7 +137,7 @@ class ProcessWorker(Worker):
         if self.replies is None:
             payload = self.channel.receive(deadline)
             self.outstanding -= 1
-            return [self._unpickled(payload)]
+            return [self.unpickled(payload)]
         try:
             count = self.replies.wait()
         except BlockingIOError:
@@ -148,20 +148,9 @@ class ProcessWorker(Worker):
         for _ in range(count):
             sequence, code = self.replies.pop()
             if code & PAYLOAD and not outcomes:  # each announcement has a message of its own
-                outcomes = self._unpickled(self.channel.receive(deadline))
+                outcomes = self.unpickled(self.channel.receive(deadline))
             entries.append((sequence, outcomes.pop(0) if code & PAYLOAD else None, None))
         return entries
-
-    def _unpickled(self, payload: bytes) -> Any:
-        try:
-            return from_peer(payload)
-        except Exception as exception:  # of the environments' own classes: they could be pickled there
-            raise WorkerError(
-                f"what {self.name} returned cannot be unpickled here: {type(exception).__name__}: {exception}; "
-                f"call reset() to go on",
-                self.spec.index,
-                self.spec.env_ids,
-            ) from exception
 
     def note_death(self) -> None:
         if self.alive:

@@ -81,7 +81,7 @@ def ready_to_start(start_method: StartMethod, modules: tuple[str, ...]) -> Itera
     """
     with _start_lock, variables_set(ONE_THREAD), contextlib.ExitStack() as stack:
         if start_method == "fork":
-            stack.enter_context(_interrupts_held())
+            stack.enter_context(interrupts_held())
             yield
             return
         resource_tracker.ensure_running()  # which would unblock SIGINT, if it were started later
@@ -94,15 +94,15 @@ def ready_to_start(start_method: StartMethod, modules: tuple[str, ...]) -> Itera
             server: Any = forkserver
             known = getattr(server._forkserver, "_preload_modules", [])
             server.set_forkserver_preload(list(dict.fromkeys([*known, *modules])))
-            with _interrupts_held():  # not longer: it may take a while until it serves
+            with interrupts_held():  # not longer: it may take a while until it serves
                 server.ensure_running()
         else:
-            stack.enter_context(_interrupts_held())
+            stack.enter_context(interrupts_held())
         yield
 
 
 @contextlib.contextmanager
-def _interrupts_held() -> Iterator[None]:
+def interrupts_held() -> Iterator[None]:
     """A Ctrl-C comes after this, and never to processes that are started inside."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

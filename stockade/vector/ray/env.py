@@ -9,7 +9,6 @@ from typing import Any
 from stockade.errors import WorkerDiedError, WorkerStartError
 from stockade.vector.asynchronous import AsyncVectorEnv
 from stockade.vector.host import SliceSpec
-from stockade.vector.local.channel import from_peer
 from stockade.vector.outcome import Outcome
 from stockade.vector.ray.cluster import Connection, RayConfig, RemoteWorker, end_all, warn_if_waiting
 from stockade.vector.workers import Call, Replies
@@ -88,7 +87,7 @@ class RayVectorEnv(AsyncVectorEnv):
     def _take(self, reference: Any, reply: bytes) -> tuple[Call, Outcome | None]:
         """Arrays go to their rows, the rest is returned."""
         call = self._flying.pop(reference)
-        _, outcome, arrays = from_peer(reply)
+        _, outcome, arrays = self._workers[call.worker].unpickled(reply)
         if arrays is not None:
             self._buffers.put_results(self._rows(call), arrays)
         return call, outcome
