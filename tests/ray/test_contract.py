@@ -151,3 +151,21 @@ def test_true_states_follow_their_rule(rule):
             assert ours.age.tolist() == theirs.age.tolist()
             for name in ("time", "red_access", "known_addresses"):
                 assert np.array_equal(getattr(ours, name), getattr(theirs, name))
+
+
+@pytest.mark.essential
+@pytest.mark.parametrize("rule", ["every_step", 3, "episode_end"])
+def test_true_states_and_their_ages_are_those_of_the_restored_moment(rule):
+    objects = functools.partial(SyntheticEnv, horizon=12, true_state="object")
+    for options in ({"env": objects}, {"horizon": 12}):
+        with stockade.make_vec(3, "ray", workers=2, true_states=rule, **options) as envs:
+            envs.reset(seed=0)
+            for _ in range(16):
+                envs.step(np.zeros(3, np.int64))
+            snapshot, then = envs.snapshot(), envs.true_state()
+            for _ in range(4):
+                envs.step(np.zeros(3, np.int64))
+            envs.restore(snapshot)
+            now = envs.true_state()
+            assert now.age.tolist() == then.age.tolist()
+            assert now.time.tolist() == then.time.tolist()
