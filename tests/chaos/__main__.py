@@ -1,0 +1,146 @@
+"""`make chaos MINUTES=10 [SEED=...] [ONLY=...]`: random scenarios, random faults, and after each what must hold.
+
+A scenario is drawn from the seed and its number, so `ONLY=17` repeats number 17 with the same choices (its moments are
+the machine's); `ONLY=train` runs one kind. A violation prints one line that repeats it, keeps its folder, and the run
+goes on; the exit code at the end is then 1.
+"""
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.chaos import commands, vectors
+from tests.chaos.checks import (
+    HANG_SECONDS,
+    Event,
+    Violation,
+    end_all,
+    enter_namespace,
+    forked,
+    nothing_left,
+    subreaper,
+    waited,
+)
+
+#: Scenario, and how often it is drawn: so that each kind gets about as much time as it deserves.
+SCENARIOS: dict[Callable[[Event], None], int] = {
+    vectors.vector: 40, vectors.vector_construction: 15, vectors.vector_parent: 15, commands.train: 20,
+    commands.search: 12, commands.full_disk: 12, commands.damaged_file: 25, commands.evaluate: 8, commands.two_at_once: 4,
+}  # fmt: skip
+_HANG = 3 * HANG_SECONDS  #: a scenario has several commands
+
+
+class Chaos:
+    """A run: its seed, its folder, and the counts so far."""
+
+    def __init__(self, seed: str, scenarios: dict[Callable[[Event], None], int] | None = None) -> None:
+        self.seed, self.scenarios = seed, SCENARIOS if scenarios is None else scenarios
+        self.root = Path(tempfile.mkdtemp(prefix="stockade-chaos-"))
+        self.events, self.violations = Counter[str](), Counter[str]()
+        self.faults: dict[str, Counter[str]] = {function.__name__: Counter() for function in self.scenarios}
+        self._begin = time.monotonic()
+
+    def run(self, minutes: float, only: str = "") -> int:
+        """Until the time is over; the exit code."""
+        number, deadline = int(only) if only.isdecimal() else 0, time.monotonic() + 60 * minutes
+        while time.monotonic() < deadline:
+            self.one(number, only)
+            number += not only.isdecimal()
+        return min(1, self.violations.total())
+
+    def one(self, number: int, only: str = "") -> None:
+        """One scenario in a process of its own, and what is left of it."""
+        chance = random.Random(f"{self.seed}/{number}")
+        names = [f for f in self.scenarios if only in ("", f.__name__) or only.isdecimal()]
+        scenario = chance.choices(names, [self.scenarios[function] for function in names])[0]
+        name, folder = scenario.__name__, self.root / f"{number}-{sum(self.events.values())}"
+
+        def work() -> None:
+            subreaper()
+            scenario(Event(number, chance, folder, self.root / "references"))
+
+        failure = ""
+        pid = forked(work, self.root / "scenario")
+        try:
+            code = waited(pid, _HANG)
+            said = (self.root / "scenario.err").read_text().strip()
+            if code is None:
+                failure = "the scenario hangs"
+            elif code or said:
+                failure = said or f"the scenario ended with {code}"
+            nothing_left([name])
+        except Violation as violation:
+            failure = failure or str(violation)
+        finally:
+            end_all()
+        self.events[name] += 1
+        if (folder / "faults.txt").exists():
+            self.faults[name].update((folder / "faults.txt").read_text().splitlines())
+        for output in self.root.glob("scenario.*"):
+            shutil.move(output, folder / output.name) if failure else output.unlink()
+        if failure:
+            self.violations[name] += 1
+            line = failure.splitlines()[-1].removeprefix("tests.chaos.world.Violation: ")
+            again = f"make chaos MINUTES=1 SEED={self.seed} ONLY={number}"
+            print(f"VIOLATION in {name}: {line[:600]}\n  again: {again}\n  kept: {folder}", flush=True)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def table(self) -> str:
+        """Counts as Markdown, as docs/reliability.md has them."""
+        minutes = (time.monotonic() - self._begin) / 60
+        total = sum(counter.total() for counter in self.faults.values())
+        lines = [
+            f"{sum(self.events.values()):,} scenarios with {total:,} faults in {minutes:.1f} minutes, "
+            f"{self.violations.total()} violations (seed {self.seed}).", "",
+            "| scenario | times | violations | faults |", "|---|---|---|---|",
+        ]  # fmt: skip
+        for name, faults in self.faults.items():
+            told = ", ".join(f"{fault} {count}" for fault, count in sorted(faults.items()))
+            lines.append(f"| `{name}` | {self.events[name]} | {self.violations[name]} | {told} |")
+        return "\n".join(lines)
+
+
+def load_everything() -> None:
+    """What commands load when they need it, once for all of them."""
+    import stockade.cli
+    from stockade.cage2.prepare import prepare
+    from stockade.learn import evaluate, runs, train
+    from stockade.workflow import evaluation, search, separate, training
+
+    prepare(None, memory=True)
+    assert all((stockade.cli, evaluate, runs, train, evaluation, search, separate, training))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seed", default="")
+    parser.add_argument("--only", default="", help="number or name of a scenario")
+    options = parser.parse_args()
+    chaos = Chaos(options.seed or str(random.SystemRandom().randrange(10**6)))
+    print(f"chaos for {options.minutes:g} minutes, SEED={chaos.seed}, in {chaos.root}", flush=True)
+    subreaper()
+    enter_namespace()
+    load_everything()
+    code = 130
+    try:
+        code = chaos.run(options.minutes, options.only)
+    except KeyboardInterrupt:
+        print("interrupted")
+    finally:
+        end_all()
+        print(chaos.table())
+        if not chaos.violations.total():
+            shutil.rmtree(chaos.root, ignore_errors=True)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
