@@ -10,7 +10,7 @@ RAY := .venv-ray
 OLD_GYMNASIUM_TESTS := tests/contract tests/cage2/test_interface.py tests/cage2/test_autoreset.py
 
 .DEFAULT_GOAL := help
-.PHONY: help search test test-slow test-ray lint format clean
+.PHONY: help search test test-slow test-ray chaos lint format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -32,6 +32,9 @@ test-slow: $(VENV)/installed-dev $(RAY)/installed ## the slow tests only
 test-ray: $(RAY)/installed ## all tests that need Ray, and those of vector environments with the Gymnasium that RLlib pins
 	$(RAY)/bin/python -m pytest tests/ray $(PYTEST_ARGS)
 	$(RAY)/bin/python -m pytest -n auto --dist worksteal $(OLD_GYMNASIUM_TESTS) $(PYTEST_ARGS)
+
+chaos: $(VENV)/installed-dev ## random faults for MINUTES=10, from a SEED; ONLY= a number or kind of scenario: docs/reliability.md
+	$(RUN) -m tests.chaos --minutes $(or $(MINUTES),10) --seed "$(SEED)" --only "$(ONLY)"
 
 lint: $(VENV)/installed-dev ## ruff and mypy
 	$(RUN) -m ruff check

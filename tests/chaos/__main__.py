@@ -6,8 +6,11 @@ goes on; the exit code at the end is then 1.
 """
 
 import argparse
+import contextlib
+import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -15,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.chaos import commands, vectors
+from tests.chaos import commands, planted, vectors
 from tests.chaos.checks import (
     HANG_SECONDS,
     Event,
@@ -24,23 +27,24 @@ from tests.chaos.checks import (
     enter_namespace,
     forked,
     nothing_left,
+    patience,
     subreaper,
     waited,
 )
 
 #: Scenario, and how often it is drawn: so that each kind gets about as much time as it deserves.
 SCENARIOS: dict[Callable[[Event], None], int] = {
-    vectors.vector: 40, vectors.vector_construction: 15, vectors.vector_parent: 15, commands.train: 20,
-    commands.search: 12, commands.full_disk: 12, commands.damaged_file: 25, commands.evaluate: 8, commands.two_at_once: 4,
+    vectors.vector: 40, vectors.vector_construction: 12, vectors.vector_parent: 15, commands.train: 20,
+    commands.search: 8, commands.full_disk: 12, commands.damaged_file: 25, commands.evaluate: 6,
+    commands.two_at_once: 4, vectors.vector_on_ray: 1,
 }  # fmt: skip
-_HANG = 3 * HANG_SECONDS  #: a scenario has several commands
 
 
 class Chaos:
     """A run: its seed, its folder, and the counts so far."""
 
-    def __init__(self, seed: str, scenarios: dict[Callable[[Event], None], int] | None = None) -> None:
-        self.seed, self.scenarios = seed, SCENARIOS if scenarios is None else scenarios
+    def __init__(self, seed: str, scenarios: dict[Callable[[Event], None], int]) -> None:
+        self.seed, self.scenarios = seed, scenarios
         self.root = Path(tempfile.mkdtemp(prefix="stockade-chaos-"))
         self.events, self.violations = Counter[str](), Counter[str]()
         self.faults: dict[str, Counter[str]] = {function.__name__: Counter() for function in self.scenarios}
@@ -68,7 +72,7 @@ class Chaos:
         failure = ""
         pid = forked(work, self.root / "scenario")
         try:
-            code = waited(pid, _HANG)
+            code = waited(pid, patience(3 * HANG_SECONDS))  # it has several commands
             said = (self.root / "scenario.err").read_text().strip()
             if code is None:
                 failure = "the scenario hangs"
@@ -108,14 +112,15 @@ class Chaos:
 
 
 def load_everything() -> None:
-    """What commands load when they need it, once for all of them."""
+    """Modules, kernels and compiled loops that commands load when they need them: once for all that are forked."""
     import stockade.cli
-    from stockade.cage2.prepare import prepare
-    from stockade.learn import evaluate, runs, train
-    from stockade.workflow import evaluation, search, separate, training
 
-    prepare(None, memory=True)
-    assert all((stockade.cli, evaluate, runs, train, evaluation, search, separate, training))
+    with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as nowhere:
+        for kind in ("train native", "search separate", "search together"):
+            words = [*commands.KINDS[kind], "--runs", folder, "--name", kind.replace(" ", "-")]
+            with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+                if stockade.cli.run(words):
+                    raise RuntimeError(f"an undisturbed {kind} has failed")
 
 
 def main() -> int:
@@ -123,15 +128,22 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", default="")
     parser.add_argument("--only", default="", help="number or name of a scenario")
+    parser.add_argument("--planted", action="store_true", help="violations made on purpose, each once: are they found?")
     options = parser.parse_args()
-    chaos = Chaos(options.seed or str(random.SystemRandom().randrange(10**6)))
+    scenarios = dict.fromkeys(planted.SCENARIOS, 1) if options.planted else SCENARIOS
+    chaos = Chaos(options.seed or str(random.SystemRandom().randrange(10**6)), scenarios)
     print(f"chaos for {options.minutes:g} minutes, SEED={chaos.seed}, in {chaos.root}", flush=True)
     subreaper()
     enter_namespace()
-    load_everything()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     code = 130
     try:
-        code = chaos.run(options.minutes, options.only)
+        if options.planted:
+            for function in planted.SCENARIOS:
+                chaos.one(0, function.__name__)
+        else:
+            load_everything()
+        code = chaos.run(0 if options.planted else options.minutes, options.only)
     except KeyboardInterrupt:
         print("interrupted")
     finally:

@@ -28,8 +28,8 @@ from tests.chaos.world import Violation
 from tests.processes import gone
 from tests.vector import leaks
 
-SETTLE_SECONDS = 5.0  #: after the end of a command nothing of it may run any more; two seconds on an idle machine
-HANG_SECONDS = 90.0  #: no command here takes a tenth of it
+SETTLE_SECONDS = 3.0  #: after the end of a command nothing of it may run any more
+HANG_SECONDS = 60.0  #: no command here takes a tenth of it
 _SUBREAPER, _NEW_MOUNTS, _PRIVATE = 36, 0x20000, 0x44000
 #: What nobody should see, whatever happened.
 _UGLY = re.compile(r"Traceback \(most recent|Exception ignored|Fatal Python|resource_tracker:|leaked|core dumped")
@@ -130,6 +130,11 @@ def _be_a_program(function: Callable[[], Any], output: Path | None, blocked: set
     os._exit(code)
 
 
+def patience(seconds: float) -> float:
+    """That long on an idle machine; longer where others compete for the cores."""
+    return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 def waited(pid: int, seconds: float) -> int | None:
     """Wait for a child; its exit code, or None if it still runs after so long."""
     deadline = time.monotonic() + seconds
@@ -173,10 +178,10 @@ class Command:
         path = self._output.with_suffix(f".{name}")
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def wait(self, seconds: float = HANG_SECONDS) -> int | None:
+    def wait(self, seconds: float | None = None) -> int | None:
         """Until it has ended, or that long; its exit code."""
         if self.code is None:
-            self.code = waited(self.pid, seconds)
+            self.code = waited(self.pid, patience(HANG_SECONDS) if seconds is None else seconds)
         return self.code
 
     def signal(self, number: int, group: bool = False) -> None:
@@ -218,7 +223,7 @@ def descendants() -> list[psutil.Process]:
 
 def nothing_left(of: Sequence[str], spare: Callable[[psutil.Process], bool] = lambda process: False) -> None:
     """No process and no shared memory, after a moment; processes that are left are killed."""
-    deadline, left = time.monotonic() + SETTLE_SECONDS, []
+    deadline, left = time.monotonic() + patience(SETTLE_SECONDS), []
     while time.monotonic() < deadline:
         left = [process for process in descendants() if not spare(process)]
         if not left:
@@ -243,7 +248,9 @@ def nothing_gained() -> Iterator[None]:
     gc.collect()
     if extra := leaks._new(before):
         raise Violation(f"descriptors left: {extra}")
-    nothing_left(["vector environment"], lambda p: any("resource_tracker" in w or "forkserver" in w for w in p.cmdline()))
+    nothing_left(
+        ["vector environment"], lambda p: any("resource_tracker" in w or "forkserver" in w for w in p.cmdline())
+    )
 
 
 def end_all() -> None:

@@ -1,12 +1,14 @@
-"""Chaos for vector environments: TellTales on every backend, disturbed at random moments, every row judged by the model.
+"""Chaos for vector environments: TellTales on every backend, disturbed at random moments, every row judged.
 
 In a chaos run each function is a scenario, in a process of its own.
 """
 
 import contextlib
+import importlib.util
 import math
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -19,7 +21,7 @@ import psutil
 
 from stockade.errors import EnvironmentFailure, WorkerError, WorkerTimeoutError
 from stockade.vector import make_vector
-from tests.chaos.checks import Event, Violation, descendants, forked, nothing_gained, nothing_left, waited
+from tests.chaos.checks import Event, Violation, descendants, forked, nothing_gained, nothing_left, patience, waited
 from tests.chaos.world import BAD_ACTIONS, ENDS, FAILS, GOOD_ACTIONS, TRAVELS_NOT, Model, factory
 
 PROCESSES = ("pipes", "shared_memory", "async")
@@ -157,10 +159,10 @@ class Session:
     def interrupt(self) -> None:
         """Ctrl-C in a step: after a reset, late replies do not show."""
         self.event.count("SIGINT in a step")
-        with contextlib.suppress(KeyboardInterrupt):
-            with alarm(self.chance.expovariate(1 / 0.001), lambda: os.kill(os.getpid(), signal.SIGINT)):
-                for _ in range(self.chance.randint(1, 6)):
-                    self.step()
+        moment = alarm(self.chance.expovariate(1 / 0.001), lambda: os.kill(os.getpid(), signal.SIGINT))
+        with contextlib.suppress(KeyboardInterrupt), moment:
+            for _ in range(self.chance.randint(1, 6)):
+                self.step()
         self.begin()
 
     def go_back(self) -> None:
@@ -356,17 +358,30 @@ def vector_parent(event: Event) -> None:
     pid = forked(work, output)
     time.sleep(event.chance.uniform(0.0, 1.5))
     (os.killpg if number == signal.SIGINT else os.kill)(pid, number)
-    code, said = waited(pid, 20.0), output.with_suffix(".err").read_text()
+    code, said = waited(pid, patience(20.0)), output.with_suffix(".err").read_text()
     if said or code != (130 if number == signal.SIGINT else -number):
         raise Violation(f"the parent of workers ended with {code} after {number.name}: {said[-500:]}")
     nothing_left(["vector environment"])
 
 
-def main(seed: str, folder: str) -> None:
-    """A session on Ray, for the interpreter that has it."""
+def vector_on_ray(event: Event) -> None:
+    """Actors are killed: in the interpreter that has Ray, this one or that of `make test-ray`."""
+    own = Path(sys.executable).parents[1]
+    python = own.with_name(".venv-ray") / "bin" / "python"
+    if importlib.util.find_spec("ray") is None and not python.exists():
+        return
+    script = f"from tests.chaos.vectors import on_ray; on_ray({event.chance.random()}, {str(event.folder / 'ray')!r})"
+    chosen = sys.executable if importlib.util.find_spec("ray") else str(python)
+    output = event.folder / "on-ray"
+    code = waited(forked(lambda: os.execv(chosen, [chosen, "-c", script]), output), patience(120.0))
+    if (event.folder / "ray" / "faults.txt").exists():
+        shutil.copy(event.folder / "ray" / "faults.txt", event.folder)
+    if code != 0:
+        raise Violation(f"a session on Ray ended with {code}: {output.with_suffix('.err').read_text()[-500:]}")
+    nothing_left(["session on Ray"])
+
+
+def on_ray(seed: float, folder: str) -> None:
+    """A session on Ray, whose actors are killed and whose environments misbehave."""
     event = Event(0, random.Random(seed), Path(folder), Path(folder))
-    Session(event, "ray", restart=50, workers=2, timeout=120.0).play(steps=60, rate=0.15)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    Session(event, "ray", restart=50, workers=1, timeout=120.0).play(steps=40, rate=0.15)

@@ -170,7 +170,9 @@ class Model:
         seen, reward, terminated, truncated = result
         if info.get("worker_restarted"):
             self._require(i in self.suspects, i, "was restarted without a reason", seen)
-            self._require(truncated and not terminated and reward == 0, i, "lost, but not marked as truncated", result[1:])
+            self._require(
+                truncated and not terminated and reward == 0, i, "lost, but not marked as truncated", result[1:]
+            )
             self._same(i, info["final_obs"] if self.mode == "same_step" else seen, self.seen[i], "the last whole row")
             self.place[i], self.over[i] = None, True
             self.suspects.pop(i)
@@ -178,7 +180,9 @@ class Model:
                 self.begun(i, seen)
             return
         if self.is_due(i) or self.place[i] is None:
-            self._require(reward == 0 and not terminated and not truncated, i, "a reset with a reward or an end", result[1:])
+            self._require(
+                reward == 0 and not terminated and not truncated, i, "a reset with a reward or an end", result[1:]
+            )
             self.begun(i, seen)
         else:
             seed, episode, step = self.place[i]  # type: ignore[misc]
