@@ -33,7 +33,7 @@ test-ray: $(RAY)/installed ## all tests that need Ray, and those of vector envir
 	$(RAY)/bin/python -m pytest tests/ray $(PYTEST_ARGS)
 	$(RAY)/bin/python -m pytest -n auto --dist worksteal $(OLD_GYMNASIUM_TESTS) $(PYTEST_ARGS)
 
-chaos: $(VENV)/installed-dev ## random faults for MINUTES=10, from a SEED; ONLY= a number or kind of scenario: docs/reliability.md
+chaos: $(VENV)/installed-dev ## random faults for MINUTES=10, from a SEED; ONLY= some kinds of scenarios: docs/reliability.md
 	$(RUN) -m tests.chaos --minutes $(or $(MINUTES),10) --seed "$(SEED)" --only "$(ONLY)"
 
 lint: $(VENV)/installed-dev ## ruff and mypy

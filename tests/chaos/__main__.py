@@ -1,8 +1,8 @@
 """`make chaos MINUTES=10 [SEED=...] [ONLY=...]`: random scenarios, random faults, and after each what must hold.
 
-A scenario is drawn from the seed and its number, so `ONLY=17` repeats number 17 with the same choices (its moments are
-the machine's); `ONLY=train` runs one kind. A violation prints one line that repeats it, keeps its folder, and the run
-goes on; the exit code at the end is then 1.
+A scenario draws from the seed and its number, so `ONLY=train:17` repeats number 17 with the same choices (its moments
+are the machine's); `ONLY=train,search` runs two kinds. A violation prints one line that repeats it, keeps its folder,
+and the run goes on; the exit code at the end is then 1.
 """
 
 import argparse
@@ -52,17 +52,18 @@ class Chaos:
 
     def run(self, minutes: float, only: str = "") -> int:
         """Until the time is over; the exit code."""
-        number, deadline = int(only) if only.isdecimal() else 0, time.monotonic() + 60 * minutes
+        names, _, chosen = only.partition(":")
+        number, deadline = int(chosen or 0), time.monotonic() + 60 * minutes
         while time.monotonic() < deadline:
-            self.one(number, only)
-            number += not only.isdecimal()
+            self.one(number, names)
+            number += not chosen
         return min(1, self.violations.total())
 
     def one(self, number: int, only: str = "") -> None:
         """One scenario in a process of its own, and what is left of it."""
-        chance = random.Random(f"{self.seed}/{number}")
-        names = [f for f in self.scenarios if only in ("", f.__name__) or only.isdecimal()]
-        scenario = chance.choices(names, [self.scenarios[function] for function in names])[0]
+        chance, which = random.Random(f"{self.seed}/{number}"), random.Random(f"{self.seed}/{number}/which")
+        functions = [f for f in self.scenarios if not only or f.__name__ in only.split(",")]
+        scenario = which.choices(functions, [self.scenarios[function] for function in functions])[0]
         name, folder = scenario.__name__, self.root / f"{number}-{sum(self.events.values())}"
 
         def work() -> None:
@@ -91,7 +92,7 @@ class Chaos:
         if failure:
             self.violations[name] += 1
             line = failure.splitlines()[-1].removeprefix("tests.chaos.world.Violation: ")
-            again = f"make chaos MINUTES=1 SEED={self.seed} ONLY={number}"
+            again = f"make chaos MINUTES=1 SEED={self.seed} ONLY={name}:{number}"
             print(f"VIOLATION in {name}: {line[:600]}\n  again: {again}\n  kept: {folder}", flush=True)
         else:
             shutil.rmtree(folder, ignore_errors=True)
@@ -127,7 +128,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", default="")
-    parser.add_argument("--only", default="", help="number or name of a scenario")
+    parser.add_argument("--only", default="", help="kinds of scenarios, with commas; or one with its number, train:17")
     parser.add_argument("--planted", action="store_true", help="violations made on purpose, each once: are they found?")
     options = parser.parse_args()
     scenarios = dict.fromkeys(planted.SCENARIOS, 1) if options.planted else SCENARIOS

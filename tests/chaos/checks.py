@@ -210,11 +210,12 @@ class Command:
 
 def descendants() -> list[psutil.Process]:
     """Processes below this one that still run; those that have ended are buried."""
-    found = []
-    for child in psutil.Process().children(recursive=True):
+    found: list[psutil.Process] = []
+    for child in [*psutil.Process().children(recursive=True), *psutil.Process().children(recursive=True)]:
+        # asked twice: one that forks and ends while the list is made would hide its child
         with contextlib.suppress(psutil.NoSuchProcess):
             if child.status() != psutil.STATUS_ZOMBIE:
-                found.append(child)
+                found += [child] * (child not in found)
             elif child.ppid() == os.getpid():
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(child.pid, os.WNOHANG)

@@ -115,16 +115,15 @@ def disturb(event: Event, command: Command, seconds: float, workers: bool = Fals
     chance = event.chance
     kinds = ["SIGKILL", "SIGKILL", "SIGINT", "SIGTERM", "SIGINT twice", "SIGSTOP", "terminal's SIGINT"]
     if workers:
-        kinds += ["kill -9 of a worker", "kill -9 of a worker", "kill -9 of the fork server", "kill -9 of a helper"]
+        kinds += ["kill -9 of a worker"] * 2 + ["kill -9 of the fork server"] * 2
     kind = chance.choice(kinds)
     command.wait(chance.uniform(0, seconds))
     if command.code is not None:
         return (_DONE,)
     event.count(kind)
     if kind.startswith("kill -9"):
-        helpers = [p for p in descendants() if p.pid != command.pid]
-        is_server = {p.pid: p.ppid() == command.pid and "forkserver" in str(p.cmdline()) for p in helpers}
-        chosen = [p for p in helpers if kind.endswith("helper") or is_server[p.pid] == kind.endswith("server")]
+        servers = [p for p in descendants() if p.pid != command.pid and "forkserver" in str(p.cmdline())]
+        chosen = [p for p in servers if (p.ppid() == command.pid) == kind.endswith("server")]  # it forks the workers
         if chosen:
             victim = chance.choice(chosen)
             event.note(f"victim {victim.pid} {' '.join(victim.cmdline())[:200]}")
@@ -323,7 +322,8 @@ def two_at_once(event: Event) -> None:
         return
     words = [KINDS[kind][0], "--resume", run, *["--no-plots"] * (kind in SEARCHES)]
     both = [Command(event, *words), Command(event, *words)]
-    both[0].wait()
+    for command in both:
+        command.wait()
     codes = [command.end(_DONE, _UNUSABLE) for command in both]
     if _DONE not in codes:
         raise Violation(f"two processes that resume a run refuse each other: {codes}")
