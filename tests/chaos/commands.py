@@ -74,9 +74,20 @@ def _timeless(value: Any) -> Any:
     return [_timeless(entry) for entry in value] if isinstance(value, list) else value
 
 
-def same_as_reference(event: Event, kind: str, run: Path) -> None:
-    """Bit for bit; but which of two trainings ends first is chance."""
+def same_as_reference(event: Event, kind: str, run: Path, saves_failed: bool = False) -> None:
+    """Bit for bit; but which of two trainings ends first is chance, and after failed saves only the end is the same."""
     ours, theirs = content(run), content(reference(event, kind))
+    if saves_failed:
+        last = max((name for name in theirs if name.startswith("checkpoint-")), default="").removesuffix(".json")
+        if last and ours.get(f"{last}.json", {}).get("best", -1e300) > -1e300:
+            best = ours.get("best.json", {}).get("best")
+            if best != ours[f"{last}.json"]["best"]:
+                raise Violation(f"{kind}: the last checkpoint knows of a best one that is not on disk ({best})")
+        for found in (ours, theirs):
+            for name in [n for n in found if n.endswith(".json")]:
+                del found[name]
+            old = ("best-", "checkpoint-")
+            found["arrays"] = [n for n in found["arrays"] if not n.startswith(old) or n.startswith(last + "-")]
     for found in (ours, theirs) if kind == "search parallel" else ():
         found["training_log.csv"].sort(key=lambda row: (row["number"], int(row["update"])))
         for row in found["training_log.csv"]:
@@ -201,7 +212,7 @@ def _on_full_disk(event: Event, kind: str, runs: Path, before: Callable[[], None
     if code == _UNUSABLE and any(run.rglob("*.safetensors")):
         raise Violation(f"{kind}: a full disk ended the work instead of a save: {said[-300:]}")
     if code == _DONE:
-        same_as_reference(event, kind, run)
+        same_as_reference(event, kind, run, saves_failed=True)
         return
     if not said.strip():
         raise Violation(f"{kind}: the end is not on disk, and nobody says so")
@@ -209,7 +220,7 @@ def _on_full_disk(event: Event, kind: str, runs: Path, before: Callable[[], None
         mount(runs, "64m", again=True)
     again = [KINDS[kind][0], "--resume", run] if (run / "config.json").exists() else [*KINDS[kind], "--name", "x"]
     Command(event, *again, *["--no-plots"] * (kind in SEARCHES), "--runs", runs).end(_DONE)
-    same_as_reference(event, kind, run)
+    same_as_reference(event, kind, run, saves_failed=True)
 
 
 def damaged_file(event: Event) -> None:
