@@ -127,18 +127,19 @@ def test_a_plateau_needs_every_order_to_have_stopped() -> None:
 
 
 def test_the_bonus_of_restores_runs_out_and_no_measured_value_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    bonuses, training = [], ConditionedTraining(SearchConfig(**SMALL), TYPES, [ORDERS[0], FREE], 0)
-    for _ in range(8):
-        training.progress = len(bonuses) / 10
-        training.advance(10**6)
+    config = SearchConfig(**SMALL)
+    bonuses, training = [], ConditionedTraining(config, TYPES, [ORDERS[0], FREE], 0)
+    while training.episodes + config.update_episodes <= 400:
+        training.advance(400)
         bonuses.append(training.envs[0].restore_bonus)
-    assert bonuses[:5] == sorted(bonuses[:5], reverse=True)
-    assert bonuses[0] > 1 > bonuses[4] > 0 == max(bonuses[5:])  # a Restore costs 1
-    values = training.returns(20, VALIDATION_SEED)
+    half = len(bonuses) // 2
+    assert bonuses[:half] == sorted(bonuses[:half], reverse=True)
+    assert bonuses[0] > 1 > bonuses[half - 1] > 0 == max(bonuses[half:])  # a Restore costs 1
+    assert conditioned.bonus_until(10**6) == conditioned.BONUS_EPISODES
+    values, weights = training.returns(20, VALIDATION_SEED), training.policy.flat.detach().clone()
     monkeypatch.setattr(conditioned, "RESTORE_BONUS", 50.0)
-    training.progress = 0.0
-    training.policy.flat.data.copy_(weights := training.policy.flat.detach().clone())
     training.advance(10**6)
+    assert training.envs[0].restore_bonus > 1
     training.policy.flat.data.copy_(weights)
     assert np.array_equal(training.returns(20, VALIDATION_SEED), values)
     training.close()
@@ -160,6 +161,6 @@ def test_values_at_rest_while_restores_are_paid_for_do_not_end_the_training(monk
     judged: list[int] = []
     monkeypatch.setattr("stockade.workflow.together.no_longer_improving", lambda values: judged.append(len(values)))
     curves = trained(SearchConfig(**SMALL), None).curves
-    after = sum(episodes > conditioned.BONUS_UNTIL * SMALL["total_episodes"] for episodes in curves.episodes)
+    after = sum(episodes > conditioned.bonus_until(SMALL["total_episodes"]) for episodes in curves.episodes)
     assert judged[-1] == after < len(curves.episodes)
     assert judged[0] == 0
