@@ -4,13 +4,17 @@
 """
 
 import contextlib
+import multiprocessing.util
 import os
 import signal
 import sys
 from pathlib import Path
 
 PARENT = "STOCKADE_PARENT"
-"""Environment variable of a process that we start: the process id of its parent."""
+"""Environment variable of a process that we start: the process id of its parent, or nothing if it must not die with the
+thread that starts it."""
+WORKER = "stockade-worker-"
+"""How the names of worker processes begin."""
 _PR_SET_PDEATHSIG = 1
 _SCARCE, _NEEDED = 1 << 30, 370 << 20
 
@@ -24,6 +28,12 @@ def die_with_starter(parent: int | None = None) -> None:
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if parent is not None and os.getppid() != parent:
         os._exit(1)  # it has ended before we asked
+
+
+def unblock_interrupts(_: object) -> None:
+    """Let Ctrl-C reach a process that our fork server, in which it is blocked, starts for somebody else."""
+    if not multiprocessing.current_process().name.startswith(WORKER):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def require_memory() -> None:
@@ -50,5 +60,7 @@ def require_memory() -> None:
 
 _parent = os.environ.pop(PARENT, None)
 if _parent is not None and "multiprocessing.spawn" in sys.modules:
-    die_with_starter(int(_parent))
+    multiprocessing.util.register_after_fork(unblock_interrupts, unblock_interrupts)
+    if _parent:
+        die_with_starter(int(_parent))
 require_memory()

@@ -21,6 +21,7 @@ from tests.vector.environments import (
     GivesALockAsInfo,
     GivesAnInfoThatCannotBeUnpickled,
     ObservesInAnotherShape,
+    TellsWhatCannotBeUnpickled,
 )
 
 ACTIONS = np.arange(4)
@@ -204,6 +205,17 @@ def test_an_info_that_cannot_be_unpickled_names_its_worker_and_a_reset_helps(bac
         envs.reset(seed=10)
         envs.step(ACTIONS)
         assert time.monotonic() - start < 15, "nobody waited for a reply that had been read"
+
+
+@pytest.mark.parametrize("backend", ["pipes", "shared_memory", "async"])
+def test_after_many_messages_that_cannot_be_unpickled_a_reset_helps(backend):
+    """Several of each worker are on their way when the first is read."""
+    with make_vector(backend, TellsWhatCannotBeUnpickled, 40, workers=2, timeout=20) as envs:
+        for seed in range(3):
+            envs.reset(seed=seed)
+            envs.step(np.zeros(40, np.int64))
+            with pytest.raises(WorkerError, match="cannot be unpickled here"):
+                envs.true_state()
 
 
 @pytest.mark.parametrize("backend", ["pipes", "shared_memory", "async"])

@@ -134,6 +134,27 @@ def test_workers_do_not_end_with_the_thread_that_made_them():
             envs.step(np.zeros(2, np.int64))
 
 
+def test_the_fork_server_outlives_the_thread_that_needed_it_and_lets_ctrl_c_reach_processes_of_others():
+    script = """
+        import multiprocessing, subprocess, threading
+        from stockade.vector import SyntheticEnv, make_vector
+        found = []
+        make = lambda: found.append(make_vector("pipes", SyntheticEnv, 2, workers=1, start_method="forkserver"))
+        thread = threading.Thread(target=make)
+        thread.start()
+        thread.join()
+        blocked = ["grep", "SigBlk", "/proc/self/status"]
+        other = multiprocessing.get_context("forkserver").Process(target=subprocess.run, args=(blocked,))
+        other.start()
+        other.join()
+        with found[0] as envs:
+            envs.reset(seed=0)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert not int(done.stdout.split()[1], 16) & 1 << signal.SIGINT - 1
+
+
 @pytest.mark.parametrize("start_method", ["fork", "forkserver", "spawn"])
 def test_ctrl_c_interrupts_the_parent_alone(start_method):
     """SIGINT goes to the whole group, as from a terminal: the parent can still use and close its workers."""

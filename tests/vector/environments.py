@@ -76,6 +76,12 @@ class GivesAnInfoThatCannotBeUnpickled(SyntheticEnv):
         return *values, {"why": Awkward(7, "no")} if self.np_random_seed == 1 else info
 
 
+class TellsWhatCannotBeUnpickled(SyntheticEnv):
+    def __init__(self):
+        super().__init__(true_state="object")
+        self.true_state = lambda: Awkward(7, "no")
+
+
 class FailsToTell(SyntheticEnv):
     """The environment seeded with 5 cannot tell its true state."""
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stockade.cores import available_cores
-from stockade.errors import UnsupportedFeatureError, WorkerDiedError, WorkerTimeoutError
+from stockade.errors import UnsupportedFeatureError, WorkerDiedError, WorkerError, WorkerTimeoutError
+from stockade.startup import WORKER
 from stockade.vector.host import SliceSpec
 from stockade.vector.local.channel import Channel, from_peer, milliseconds_until, quickly_pickled, to_worker
 from stockade.vector.local.machine import StartMethod, allow_open_files, describe_exit, is_lasting, ready_to_start
@@ -63,7 +64,7 @@ class ProcessWorker(Worker):
             self.process = context.Process(
                 target=run_worker,
                 args=(theirs, to_worker(spec), os.getpid(), lasting, inherited),
-                name=f"stockade-worker-{spec.index}",
+                name=f"{WORKER}{spec.index}",
                 daemon=config.daemon,
             )
             try:
@@ -143,14 +144,15 @@ class ProcessWorker(Worker):
         except BlockingIOError:
             return []
         self.outstanding -= count
-        entries: list[tuple[int, Outcome | None, Any]] = []
-        outcomes: list[Outcome] = []
+        entries: list[tuple[int, bytes | None]] = []
+        outcomes: list[bytes] = []
         for _ in range(count):
             sequence, code = self.replies.pop()
             if code & PAYLOAD and not outcomes:  # each announcement has a message of its own
-                outcomes = self.unpickled(self.channel.receive(deadline))
-            entries.append((sequence, outcomes.pop(0) if code & PAYLOAD else None, None))
-        return entries
+                outcomes = from_peer(self.channel.receive(deadline))
+            entries.append((sequence, outcomes.pop(0) if code & PAYLOAD else None))
+        # All are read before one of them turns out to be unreadable.
+        return [(sequence, None if payload is None else self.unpickled(payload), None) for sequence, payload in entries]
 
     def note_death(self) -> None:
         if self.alive:
@@ -324,7 +326,8 @@ class ProcessVectorEnv(WorkerVectorEnv):
         for worker in self._workers:
             while worker.alive and worker.outstanding:
                 if worker.wait(deadline):
-                    self._take(worker, deadline)
+                    with contextlib.suppress(WorkerError):  # what cannot be unpickled is dropped too
+                        self._take(worker, deadline)
                 elif not self._died() and deadline is not None and time.monotonic() >= deadline:
                     worker.kill(late=True)
         self._flying.clear()

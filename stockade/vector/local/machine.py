@@ -77,7 +77,8 @@ def ready_to_start(start_method: StartMethod, modules: tuple[str, ...]) -> Itera
     while they start: no `if __name__ == "__main__"` is needed, and 200 workers do not import Torch 200 times. The fork
     server imports `modules` once, for all, if it does not run yet: that is from the first process on.
 
-    Ctrl-C is the parent's alone: what is started here has SIGINT blocked until it ignores it.
+    Ctrl-C is the parent's alone: what is started here has SIGINT blocked until it ignores it. See also
+    `startup.unblock_interrupts`.
     """
     with _start_lock, variables_set(ONE_THREAD), contextlib.ExitStack() as stack:
         if start_method == "fork":
@@ -85,8 +86,7 @@ def ready_to_start(start_method: StartMethod, modules: tuple[str, ...]) -> Itera
             yield
             return
         resource_tracker.ensure_running()  # which would unblock SIGINT, if it were started later
-        if is_lasting():
-            stack.enter_context(variables_set({PARENT: str(os.getpid())}))
+        stack.enter_context(variables_set({PARENT: str(os.getpid()) if is_lasting() else ""}))
         script = sys.modules["__main__"]
         stack.callback(sys.modules.__setitem__, "__main__", script)
         sys.modules["__main__"] = types.ModuleType("__main__")

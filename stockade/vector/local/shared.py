@@ -23,7 +23,7 @@ STEP_ALL = 1 << 30
 MESSAGE = STEP_ALL + 1
 """Code of an entry: there is a message on the channel."""
 PAYLOAD = 1 << 31
-"""Flag of a reply: an outcome follows on the channel (one for all replies that are announced together)."""
+"""Flag of a reply: its outcome follows on the channel (one message for all replies that are announced together)."""
 
 _CODE_BITS = 32
 _SPARE = 8

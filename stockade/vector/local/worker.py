@@ -135,6 +135,6 @@ class _Replies:
             self._ring.push(sequence, code)
         self._ring.announce(len(self._waiting))
         if self._outcomes:
-            self._channel.send(self._host.pickled(self._outcomes, self._outcomes, "reply"))
+            self._channel.send(to_parent([self._host.pickled(each, [each], "reply") for each in self._outcomes]))
         self._waiting, self._outcomes = [], []
         self._last = time.perf_counter()
