@@ -3,12 +3,11 @@
 search: cores -> a Ray held to them -> a short search that wakes its workers, whose start a search of hours does not
 notice -> the timed search. Every case trains the same workflows with the same results, which is checked.
 
-search-quality --truth: every order trained alone, and all together for long -> strict returns on common seeds ->
-search-truth-*.json; otherwise: attacker x method x budget x seed -> search -> its policy on the same seeds -> regret
-(true value of the best order minus that of the delivered policy, which may not carry out what its order forbids), RMSE
-of the reported values, seconds of CPU time, which do not depend on what else the machine does. Searches are kept in
---runs, so that a bench that was killed continues. Trainings of the first version do not depend on the budget: its
-search is extended from budget to budget. The default is run anew.
+search-quality: attacker x method x budget x seed -> search -> its policy on the seeds of the truth (which
+benchmarks/search_truth.py finds by brute force) -> regret (true value of the best order minus that of the delivered
+policy, which may not carry out what its order forbids), RMSE of the reported values, seconds of CPU time, which do not
+depend on what else the machine does. Searches are kept in --runs, so that a bench that was killed continues. Trainings
+of the first version do not depend on the budget: its search is extended from budget to budget. The default is run anew.
 """
 
 import contextlib
@@ -32,7 +31,7 @@ import tyro
 from tqdm import tqdm
 
 from stockade.baselines import Defender
-from stockade.bench.result import QUICK_RESULTS, RESULTS, Figure, Result, Tags, find, machine_stamp, read_result
+from stockade.bench.result import QUICK_RESULTS, RESULTS, Result, find, read_result
 from stockade.bench.runner import BenchCommand, Case, Numbers, Sample, Words, in_turns, option
 from stockade.cage2.config import WorldConfig
 from stockade.cores import available_cores
@@ -42,12 +41,11 @@ from stockade.text import duration, fixed
 from stockade.vector.native import NativeVectorEnv
 from stockade.vector.ray.cluster import Connection, RayConfig, load_ray
 from stockade.workflow.config import RewardFlags, RewardProtocol, SearchConfig
-from stockade.workflow.orders import FREE, ORDERS, TYPES, Order, Ranking, representative, types_red_can_hold
+from stockade.workflow.orders import ORDERS, TYPES, Order, Ranking, representative, types_red_can_hold
 
 #: The default, and ways to choose the next order under the first version's protocol, `--constraint reward`.
 Method = Literal["strict", "gp-ucb", "random", "round-robin"]
 SEED = 1_900_000_000  # First of the episodes that policies are judged by; neither trainings nor searches play these
-TRUTH_SEED = 1_000  # First of the trainings of the truth; no search that is measured has it
 
 
 @dataclass(frozen=True)
@@ -130,87 +128,29 @@ class SearchQualityBench(BenchCommand, name="search-quality"):
     n_eval_episodes: int = option(4_000, quick=100)  # Greedy episodes that a policy is judged by.
     runs: Path = option(Path("runs/search-quality"), quick=QUICK_RESULTS / "searches")
     """Folder of the searches; those that are finished are not repeated."""
-    truth: bool = False  # Make the truth tables instead; what is in them already is not repeated.
-    truth_seeds: int = option(2, quick=1)  # Trainings of every order alone, and of all orders together.
-    truth_episodes: int = option(60_000, quick=400)  # Of each training alone.
-    truth_together: int = option(400_000, quick=1200)  # Of each training of all orders together.
 
     def check(self) -> None:
-        """Refuse options that cannot be used, and without --truth an attacker whose truth is not known."""
+        """Refuse options that cannot be used, and an attacker whose truth is not known."""
         super().check()
         for red, method, budget in itertools.product(self._reds(), self.methods, self.budgets):
             self.config(red, method, budget, 0)
-        if self.truth and self.json is not None:
-            raise InputError(f"--json is not for --truth, which writes {self.truth_path(red)}")
-        for red in [] if self.truth else self._reds():
+        for red in self._reds():
             self.known_truth(red)
 
     def _reds(self) -> list[str]:
         return list(dict.fromkeys(WorldConfig(red).red for red in self.red_agent))
 
-    def run(self) -> int:
-        if not self.truth:
-            return super().run()
-        sized = self.sized()
-        sized.check()
-        for red in sized._reds():
-            sized.make_truth(red).print()
-        return 0
-
-    def truth_path(self, red: str) -> Path:
-        return (QUICK_RESULTS if self.quick else RESULTS) / f"search-truth-{red}-{self.max_steps}.json"
-
-    def make_truth(self, red: str) -> Result:
-        """Train what the table lacks; it is written after every training. All orders have one before any has two."""
-        path, begin = self.truth_path(red), time.perf_counter()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        known = read_result(path) if path.exists() else Result()
-        settings = {"red_agent": red, "max_steps": self.max_steps}
-        result = Result(path.stem, self.command(), machine_stamp(), settings, known.seconds, known.figures)
-        every, judged = classes(red, self.max_steps)[1], self.n_eval_episodes
-        trainings = []
-        for seed in range(TRUTH_SEED, TRUTH_SEED + self.truth_seeds):
-            trainings.append(("together", self.truth_together, seed, every))
-            trainings += [("alone", self.truth_episodes, seed, {label: every[label]}) for label in every]
-        for training, episodes, seed, orders in trainings:
-            tags: Tags = {"training": training, "episodes": episodes, "judged": judged, "seed": seed}
-            if all(find(result.figures, order=label, **tags) for label in orders):
-                continue
-            values = self._values(red, orders, episodes, seed)
-            new = [Figure({"order": label, **tags}, "return", (value,)) for label, value in values.items()]
-            result.figures += new
-            result.seconds = known.seconds + time.perf_counter() - begin
-            result.write(path)
-            print("\n".join(f"{red}: {figure.name}: {fixed(figure.value)}" for figure in new), flush=True)
-        return result
-
     def known_truth(self, red: str) -> dict[str, float]:
         """Value of every class of orders, the best of its trainings; InputError if one was not trained alone yet."""
-        path, labels = self.truth_path(red), classes(red, self.max_steps)[1]
+        path, labels = truth_path(red, self.max_steps), classes(red, self.max_steps)[1]
         table = find(read_result(path).figures, judged=self.n_eval_episodes) if path.exists() else []
         missing = [label for label in labels if not find(table, order=label, training="alone")]
         if missing:
-            make = replace(self, red_agent=(red,), truth=True, json=None).command()
             raise InputError(f"{path} lacks {len(missing)} of the {len(labels)} orders' true values, of "
-                             f"{self.n_eval_episodes} episodes each; make them with: {make}")  # fmt: skip
+                             f"{self.n_eval_episodes} episodes each; in a checkout, make them with: python "
+                             f"benchmarks/search_truth.py --red-agent {red} --max-steps {self.max_steps} "
+                             f"--n-eval-episodes {self.n_eval_episodes}")  # fmt: skip
         return {label: max(figure.value for figure in find(table, order=label)) for label in labels}
-
-    def _values(self, red: str, orders: Mapping[str, Order], episodes: int, seed: int) -> dict[str, float]:
-        """Train one policy for these orders, and judge it for each."""
-        from stockade.workflow.conditioned import ConditionedTraining
-        from stockade.workflow.together import TogetherTraining
-
-        config = self.config(red, "strict", episodes, seed)
-        training = (TogetherTraining(config, [*orders.values(), FREE], None) if len(orders) > 1
-                    else ConditionedTraining(config, TYPES, list(orders.values()), seed))  # fmt: skip
-        with contextlib.closing(training):
-            if isinstance(training, TogetherTraining):
-                training.run(lambda: False, lambda _: None)
-            else:
-                while training.episodes + config.update_episodes <= episodes:
-                    training.advance(episodes)
-            means = training.returns(self.n_eval_episodes, SEED, range(len(orders))).mean(axis=(0, 2))
-        return dict(zip(orders, means.tolist(), strict=True))
 
     def measure(self, result: Result) -> None:
         """Attacker by attacker and seed by seed; small budgets first, so that searches can be extended."""
@@ -255,7 +195,10 @@ class SearchQualityBench(BenchCommand, name="search-quality"):
             return Delivered(**jsonlib.loads(kept.read_text()))
         begun, begin = (folder / "config.json").exists(), time.process_time()
         before = [jsonlib.loads(path.read_text())["seconds"] for path in folder.glob("delivered-*.json")]
-        summary = quiet_search(replace(config, resume=config.name) if begun else config)
+        if begun:
+            session = {"total_episodes": config.total_episodes, "plots": False}
+            config = SearchConfig.resumed(str(config.name), config.runs, **session)
+        summary = quiet_search(config)
         seconds = max(before, default=0.0) + time.process_time() - begin
         matters, _ = classes(config.red, self.max_steps)
         reported = [(TYPES.describe(entry["ranking"], matters), entry["value"]) for entry in summary["classes"]]
@@ -265,6 +208,10 @@ class SearchQualityBench(BenchCommand, name="search-quality"):
         delivered = Delivered(TYPES.describe(best, matters), returns.mean(), reported, seconds)
         write_durably(kept.absolute(), as_json(asdict(delivered)).encode())
         return delivered
+
+
+def truth_path(red: str, steps: int) -> Path:
+    return RESULTS / f"search-truth-{red}-{steps}.json"
 
 
 @cache

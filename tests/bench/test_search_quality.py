@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from stockade.bench import search
 from stockade.bench.result import find, read_result
-from stockade.bench.search import Delivered, SearchQualityBench, classes, strict_returns
+from stockade.bench.search import Delivered, SearchQualityBench, classes, strict_returns, truth_path
 from stockade.cage2.actions import ACTION_KIND, RESTORE, SLEEP
 from stockade.cli import main
 from stockade.errors import InputError
@@ -19,8 +20,13 @@ from stockade.workflow.orders import FIXED_HOST, FREE, HOST_TYPES, ORDERS, TYPES
 from stockade.workflow.policies import load_search
 from tests.bench.results import figure, result
 
-QUICK = SearchQualityBench(quick=True, n_envs=10, n_eval_episodes=40, budgets=(100, 200), max_episodes=50)
-QUICK = replace(QUICK, truth_episodes=50, truth_together=100).sized()
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+from search_truth import SearchTruth
+
+QUICK = SearchQualityBench(quick=True, n_envs=10, n_eval_episodes=40, budgets=(100, 200), max_episodes=50).sized()
+TRUTH = SearchTruth(("bline",), QUICK.max_steps, 1, truth_episodes=400, truth_together=1000, n_eval_episodes=40)
+TABLE = truth_path("bline", QUICK.max_steps)
 TRUE = {"enterprise > user": -1.0, "user > enterprise": -3.0}
 
 
@@ -37,9 +43,8 @@ def faked(place: Path) -> Path:
     tags = {"training": "alone", "episodes": 50, "judged": 40}
     figures = [figure([value - seed], "return", order=order, seed=seed, **tags)
                for seed in (0, 5) for order, value in TRUE.items()]  # fmt: skip
-    path = QUICK.truth_path("bline")
-    path.parent.mkdir()
-    result(path.stem, figures).write(path)
+    TABLE.parent.mkdir(parents=True)
+    result(TABLE.stem, figures).write(TABLE)
     return place
 
 
@@ -94,18 +99,26 @@ def test_the_truth_is_written_after_every_training_and_never_trained_twice(place
         return {label: -float(len(trained)) for label in orders}
 
     with monkeypatch.context() as patch:
-        patch.setattr(SearchQualityBench, "_values", values)
+        patch.setattr(SearchTruth, "values", values)
         with pytest.raises(KeyboardInterrupt):
-            QUICK.make_truth("bline")
+            TRUTH.make_truth("bline")
         both = tuple(TRUE)
-        assert trained == [(*both, 100, 1000), (both[0], 50, 1000), (both[1], 50, 1000)]
-        with pytest.raises(InputError, match=r"lacks 1 of the 2 orders.*--truth"):
+        assert trained == [(*both, 1000, 1000), (both[0], 400, 1000), (both[1], 400, 1000)]
+        with pytest.raises(InputError, match=r"lacks 1 of the 2 orders.*search_truth.py --red-agent bline"):
             QUICK.known_truth("bline")
-        table = QUICK.make_truth("bline")
-    assert trained[3:] == [(both[1], 50, 1000)]
+        table = TRUTH.make_truth("bline")
+    assert trained[3:] == [(both[1], 400, 1000)]
     assert QUICK.known_truth("bline") == {both[0]: -1.0, both[1]: -1.0}  # all together was better than each alone
-    assert read_result(QUICK.truth_path("bline")) == table
+    assert read_result(TABLE) == table
     assert [f.tags["training"] for f in table.figures] == ["together", "together", "alone", "alone"]
+
+
+def test_every_order_is_trained_alone_and_together_and_judged(place):
+    table = TRUTH.make_truth("bline")
+    assert [(f.tags["training"], f.tags["order"]) for f in table.figures] == [
+        (training, order) for training in ("together", "alone") for order in TRUE
+    ]
+    assert all(-60 < f.value <= 0 for f in table.figures)
 
 
 def test_a_policy_has_the_same_value_in_the_truth_and_when_it_is_delivered(faked):
@@ -166,7 +179,6 @@ def test_the_first_versions_search_is_extended_and_the_default_begins_anew(faked
     ("arguments", "told"),
     [
         ([], "lacks 6 of the 6 orders' true values"),
-        (["--truth", "--json", "x.json"], "--json is not for --truth"),
         (["--red-agent", "nobody"], "nobody"),
         (["--methods", "genius"], "genius"),
         (["--budgets", "100"], "must be at least --n-envs 200"),
