@@ -47,7 +47,7 @@ def load(
     if str(name).removeprefix(BUILTIN) not in builtin_names():
         from stockade.workflow.policies import find_policy
 
-        if (agent := find_policy(name, Path(runs), greedy=greedy, rules=rules)) is not None:
+        if (agent := find_policy(name, Path(runs), greedy=greedy, last=last, rules=rules)) is not None:
             return agent
     return load(name, runs, greedy=greedy, last=last, rules=rules)
 

@@ -6,7 +6,7 @@ import json
 import numbers
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from types import UnionType
@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin, g
 
 import tyro
 
+from stockade import interrupts
 from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights
 from stockade.errors import InputError, SettingError, did_you_mean
 from stockade.learn.files import find_run
@@ -38,12 +39,19 @@ def require_seed(config: object) -> None:
     require(config, ("seed",), lambda v: 0 <= v < 2**63, "must be from 0 to 2**63 - 1")
 
 
-def refuse_changes(asked: Any, own: Any, free: Sequence[str] = (), unasked: Any = None) -> None:
-    """Refuse settings beside --resume that are not what the run has, nor those of `unasked` (by default the defaults):
-    it keeps its own."""
+def flags_in(arguments: Sequence[str], *names: str) -> argparse.Namespace:
+    """What a command line says of some flags, before all of it is parsed; None for those that it lacks."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for name in names:
+        parser.add_argument(f"--{name}", nargs="?")
+    return parser.parse_known_args(list(arguments))[0]
+
+
+def refuse_changes(asked: Any, own: Any, free: Collection[str] = ()) -> None:
+    """Refuse settings beside --resume that are not what the run has: it keeps its own."""
     for f in sorted(fields(asked), key=lambda f: f.name != "preset"):  # of which the others may come
         value, mine = getattr(asked, f.name), getattr(own, f.name)
-        if f.name not in free and value not in (f.default if unasked is None else getattr(unasked, f.name), mine):
+        if f.name not in free and value != mine:
             raise SettingError(f.name, value, f"cannot be changed by --resume: it was begun with {mine}")
 
 
@@ -163,7 +171,8 @@ class TrainConfig:
         from stockade.cage2.prepare import prepare
 
         prepare(None)  # before the slow import of Torch: a first compilation says at once what it is
-        from stockade.learn.train import train
+        with interrupts.at_once():
+            from stockade.learn.train import train
 
         result = train(self)
         if result.stopped is not None:
@@ -177,12 +186,10 @@ class TrainConfig:
     @classmethod
     def defaults_of(cls, arguments: Sequence[str]) -> "TrainConfig":
         """What the flags of a command line change: the settings of --resume or --preset, or the plain defaults."""
-        parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-        parser.add_argument("--preset", nargs="?")
-        parser.add_argument("--resume", nargs="?")
-        parser.add_argument("--runs", nargs="?", type=Path, default=cls.runs)
-        given = parser.parse_known_args(list(arguments))[0]
-        return cls.resumed(given.resume, given.runs) if given.resume else preset_named(given.preset)
+        given = flags_in(arguments, "preset", "resume", "runs")
+        if given.resume:
+            return cls.resumed(given.resume, Path(given.runs or cls.runs))
+        return preset_named(given.preset)
 
     @classmethod
     def resumed(cls, name: str, runs: Path) -> "TrainConfig":

@@ -157,8 +157,8 @@ def train(config: TrainConfig, *, progress: bool = True) -> TrainResult:
     else:
         run = find_run(config.resume, config.runs)
         asked, config = config, read_config(run)
-        refuse_changes(asked, config, ("resume", "runs", "ppo"), unasked=config)
-        refuse_changes(asked.ppo, config.ppo, unasked=config.ppo)
+        refuse_changes(asked, config, ("resume", "runs", "ppo"))
+        refuse_changes(asked.ppo, config.ppo)
     with run_session(run), one_torch_thread(), contextlib.closing(make_learner(config)) as learner:
         return _Session(config, run, learner, progress).play()
 

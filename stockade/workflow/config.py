@@ -1,6 +1,5 @@
 """The settings of a workflow search: a dataclass that the command line is made of. Nothing here imports Torch."""
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from stockade import interrupts
 from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights, WorldConfig
 from stockade.errors import InputError, flag_of
 from stockade.files import JsonFile
-from stockade.learn.config import AT_LEAST_1, OPTIONAL, PPOConfig, checked, require, require_seed
+from stockade.learn.config import AT_LEAST_1, OPTIONAL, PPOConfig, checked, flags_in, require, require_seed
 
 #: Version of config.json; that of 0.1.0 has none.
 FORMAT = 2
@@ -267,11 +266,8 @@ class SearchConfig:
     @classmethod
     def defaults_of(cls, arguments: Sequence[str]) -> "SearchConfig":
         """What the flags of a command line change: the settings of --resume, or the plain defaults."""
-        parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-        parser.add_argument("--resume", nargs="?")
-        parser.add_argument("--runs", nargs="?", type=Path, default=cls.runs)
-        given = parser.parse_known_args(list(arguments))[0]
-        return cls.resumed(given.resume, given.runs) if given.resume else cls()
+        given = flags_in(arguments, "resume", "runs")
+        return cls.resumed(given.resume, Path(given.runs or cls.runs)) if given.resume else cls()
 
     @classmethod
     def resumed(cls, name: str, runs: Path, **session: Any) -> "SearchConfig":

@@ -40,7 +40,8 @@ def evaluate(config: EvaluateConfig, policy: Any = None, *, progress: bool = Tru
         from stockade.workflow.policies import find_policy  # not before it is needed: brings Torch along
 
     if policy is None:
-        policy = find_policy(config.policy, config.runs, greedy=config.greedy, rules=config.rules)
+        how = {"greedy": config.greedy, "last": config.last, "rules": config.rules}
+        policy = find_policy(config.policy, config.runs, **how)
     return play_protocol(config, policy, extras=[order_kept, compliance], progress=progress)
 
 

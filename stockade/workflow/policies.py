@@ -45,13 +45,17 @@ def find_search(name: str | Path, runs: Path) -> Path | None:
     return next((f for f in folders if (f / "summary.json").is_file() and (f / "config.json").is_file()), None)
 
 
-def find_policy(name: str | Path, runs: Path, *, greedy: bool = True, rules: str = "current") -> Agent | None:
+def find_policy(
+    name: str | Path, runs: Path, *, greedy: bool = True, last: bool = False, rules: str = "current"
+) -> Agent | None:
     """The policy of a search or of a file, by name or path; None if it is neither."""
-    if (folder := find_search(name, runs)) is not None:
-        return load_search(folder, greedy=greedy)
-    path = Path(name)
-    if path.suffix != ".json" or not path.is_file():
+    folder, path = find_search(name, runs), Path(name)
+    if folder is None and (path.suffix != ".json" or not path.is_file()):
         return None
+    if last:
+        raise InputError(f"--last is for runs: {str(name)!r} has no checkpoints")
+    if folder is not None:
+        return load_search(folder, greedy=greedy)
     checkpoint = load_checkpoint(path.with_suffix(""))
     if "constraint" not in checkpoint.rest:
         return agent_of(checkpoint, str(name), greedy, rules)
@@ -72,8 +76,8 @@ def load_search(folder: Path, *, order: str | None = None, greedy: bool = True) 
             raise InputError("no workflow of this search complied with its order: none is its best")
         if wanted not in classes:
             raise InputError(f"it has no order {wanted!r}.{did_you_mean(wanted, classes)} It has: {'; '.join(classes)}")
-        checkpoint = load_checkpoint((folder / classes[wanted]["policy"]).with_suffix(""))
-        return _agent(checkpoint, as_ranking(classes[wanted]["ranking"]), greedy, folder.name)
+        path, ranking = folder / classes[wanted]["policy"], as_ranking(classes[wanted]["ranking"])
+    return _agent(load_checkpoint(path.with_suffix("")), ranking, greedy, folder.name)
 
 
 def _agent(checkpoint: Checkpoint, order: Ranking, greedy: bool, name: str) -> Agent:

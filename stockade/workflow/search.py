@@ -124,8 +124,11 @@ def _open(config: SearchConfig) -> tuple[SearchConfig, SearchFolder]:
     if config.budget < own.budget:
         smaller = f"is less than the {own.budget:,} of {folder.path}: a search can only be extended"
         raise SettingError("total_episodes", config.total_episodes, smaller)
-    refuse_changes(config, own, (*own.of_a_session, "total_episodes", "first_version"), unasked=own)
-    refuse_changes(config.first_version, own.first_version)  # None is not given
+    if config.name not in (None, folder.path.name):
+        raise SettingError("name", config.name, f"cannot be changed by --resume: it is {folder.path.name}")
+    refuse_changes(config, own, (*own.of_a_session, "total_episodes", "first_version"))
+    not_given = [name for name, value in vars(config.first_version).items() if value is None]
+    refuse_changes(config.first_version, own.first_version, not_given)
     return config, folder
 
 
@@ -159,7 +162,7 @@ def _together(config: SearchConfig, folder: SearchFolder) -> Outcome | int:
             outcome = _measure(training, training.units.matters(held))
             with folder.ending("the last checkpoint"):
                 training.save()  # again, if there was no room before
-                if not _is_saved(training, checkpoints):
+                if not training.is_saved:
                     raise OSError("see the warning")
             with folder.ending("the policy"):
                 save_policy(folder.path, training, outcome.orders)
@@ -168,14 +171,10 @@ def _together(config: SearchConfig, folder: SearchFolder) -> Outcome | int:
         received = signal.SIGINT
     finally:
         training.close()
-    kept = "which are kept" if _is_saved(training, checkpoints) else "the last of which could NOT be saved"
+    kept = "which are kept" if training.is_saved else "the last of which could NOT be saved"
     print(f"stopped by {signal.Signals(received).name} after {training.episodes:,} episodes, {kept}; continue with: "
           f"stockade search --resume {folder.path}", file=sys.stderr)  # fmt: skip
     return received
-
-
-def _is_saved(training: TogetherTraining, checkpoints: CheckpointFolder) -> bool:
-    return checkpoints.numbers()[-1:] == [training.learner.iteration]
 
 
 def _measure(training: TogetherTraining, matters: np.ndarray) -> Outcome:

@@ -112,9 +112,14 @@ class TogetherTraining(ConditionedTraining):
         """That the training has taken, earlier sessions included."""
         return self._before + time.monotonic() - self._begin
 
+    @property
+    def is_saved(self) -> bool:
+        """The present state is on disk."""
+        return self._saved == self.learner.iteration
+
     def save(self) -> None:
         """Write a checkpoint; if that fails, warn and continue: the next one tries again."""
-        if self._checkpoints is None or self._saved == self.learner.iteration:
+        if self._checkpoints is None or self.is_saved:
             return
         arrays, rest = self.state()
         rest |= {"curves": asdict(self.curves), "goal": self.last_goal, "budget": self.budget,
