@@ -28,7 +28,7 @@ from stockade.vector.spaces import Buffers, Layout
 from stockade.vector.workers import STEPS, Call, Replies, Worker, WorkerVectorEnv
 
 _DIE_SECONDS = 1.0
-_BURIAL_SECONDS = 0.1  # until `multiprocessing` can know that the fork server is dead, and starts another one
+_REAP_SECONDS = 0.1  # until `multiprocessing` can know that the fork server is dead, and starts another one
 _FDS_PER_WORKER = 5
 _AWAKE = 0.0005
 """Seconds that a worker with a core of its own stays awake for the next command."""
@@ -71,7 +71,7 @@ class ProcessWorker(Worker):
                 self.process.start()
             except (EOFError, ConnectionError) as error:
                 ours.close()
-                time.sleep(_BURIAL_SECONDS)
+                time.sleep(_REAP_SECONDS)
                 message = f"{self.name} could not be started: the fork server was killed."
                 raise WorkerDiedError(message, spec.index, spec.env_ids) from error
             except BaseException:
