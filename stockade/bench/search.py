@@ -196,8 +196,8 @@ class SearchQualityBench(BenchCommand, name="search-quality"):
         begun, begin = (folder / "config.json").exists(), time.process_time()
         before = [jsonlib.loads(path.read_text())["seconds"] for path in folder.glob("delivered-*.json")]
         if begun:
-            session = {"total_episodes": config.total_episodes, "plots": False}
-            config = SearchConfig.resumed(str(config.name), config.runs, **session)
+            budget = config.total_episodes
+            config = SearchConfig.resumed(str(config.name), config.runs, total_episodes=budget, plots=False)
         summary = quiet_search(config)
         seconds = max(before, default=0.0) + time.process_time() - begin
         matters, _ = classes(config.red, self.max_steps)

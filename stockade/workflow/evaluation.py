@@ -40,8 +40,8 @@ def evaluate(config: EvaluateConfig, policy: Any = None, *, progress: bool = Tru
         from stockade.workflow.policies import find_policy  # not before it is needed: brings Torch along
 
     if policy is None:
-        how = {"greedy": config.greedy, "last": config.last, "rules": config.rules}
-        policy = find_policy(config.policy, config.runs, **how)
+        c = config
+        policy = find_policy(c.policy, c.runs, greedy=c.greedy, last=c.last, rules=c.rules)
     return play_protocol(config, policy, extras=[order_kept, compliance], progress=progress)
 
 

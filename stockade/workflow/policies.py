@@ -76,8 +76,8 @@ def load_search(folder: Path, *, order: str | None = None, greedy: bool = True) 
             raise InputError("no workflow of this search complied with its order: none is its best")
         if wanted not in classes:
             raise InputError(f"it has no order {wanted!r}.{did_you_mean(wanted, classes)} It has: {'; '.join(classes)}")
-        path, ranking = folder / classes[wanted]["policy"], as_ranking(classes[wanted]["ranking"])
-    return _agent(load_checkpoint(path.with_suffix("")), ranking, greedy, folder.name)
+        checkpoint = load_checkpoint((folder / classes[wanted]["policy"]).with_suffix(""))
+        return _agent(checkpoint, as_ranking(classes[wanted]["ranking"]), greedy, folder.name)
 
 
 def _agent(checkpoint: Checkpoint, order: Ranking, greedy: bool, name: str) -> Agent:

@@ -173,6 +173,8 @@ class SearchFolder:
         """Content of a JSON file, which may be damaged: an error inside becomes an InputError that names it."""
         try:
             yield json.loads((self.path / name).read_text())
+        except CheckpointError:  # which names its own file
+            raise
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             said = f"{type(error).__name__} {error}" if isinstance(error, LookupError) else error
             raise InputError(f"{self.path / name} cannot be used: {said}") from error

@@ -133,6 +133,10 @@ def test_several_attackers_and_the_delivered_policy(tmp_path: Path, capsys: pyte
 def test_a_finished_search_is_extended(whole: SearchResult, finished: Path) -> None:
     with pytest.raises(InputError, match="seed=3 cannot be changed by --resume: it was begun with 0"):
         search(SearchConfig.resumed("x", finished, seed=3))
+    with pytest.raises(InputError, match="name='y' cannot be changed by --resume: it is x"):
+        search(SearchConfig.resumed("x", finished, name="y"))
+    with pytest.raises(InputError, match="--last is for runs"):
+        stockade.load("x", finished, last=True)
     assert repr(whole.agent) == repr(stockade.load("x", finished))
     longer = search(SearchConfig.resumed("x", finished, total_episodes=2400, plots=False))
     before, after = whole.to_dict(), longer.to_dict()
