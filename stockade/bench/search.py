@@ -195,10 +195,7 @@ class SearchQualityBench(BenchCommand, name="search-quality"):
             return Delivered(**jsonlib.loads(kept.read_text()))
         begun, begin = (folder / "config.json").exists(), time.process_time()
         before = [jsonlib.loads(path.read_text())["seconds"] for path in folder.glob("delivered-*.json")]
-        if begun:
-            budget = config.total_episodes
-            config = SearchConfig.resumed(str(config.name), config.runs, total_episodes=budget, plots=False)
-        summary = quiet_search(config)
+        summary = quiet_search(replace(config, resume=config.name) if begun else config)
         seconds = max(before, default=0.0) + time.process_time() - begin
         matters, _ = classes(config.red, self.max_steps)
         reported = [(TYPES.describe(entry["ranking"], matters), entry["value"]) for entry in summary["classes"]]
