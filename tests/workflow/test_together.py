@@ -91,10 +91,10 @@ def test_an_extended_training_continues_from_what_was_trained(tmp_path: Path, mo
 def test_values_that_stopped_improving_end_the_training_with_the_schedules_at_their_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("stockade.workflow.together.no_longer_improving", lambda values: len(values) == 10)
+    monkeypatch.setattr("stockade.workflow.together.no_longer_improving", lambda values: len(values) == 5)
     training = trained(SearchConfig(**SMALL), None)
     assert training.last_goal < training.budget
-    assert training.episodes == 480  # ten rounds of 40, and a fifth more
+    assert training.episodes == 720  # fifteen rounds of 40, five of them after the bonus, and a fifth more
     assert training.progress == pytest.approx(1.0)
 
 
