@@ -35,16 +35,17 @@ class SearchTruth:
 
     red_agent: tuple[str, ...] = ("bline", "meander")  # Who attacks; one after the other.
     max_steps: int = 30  # Steps of an episode.
-    truth_seeds: int = 2  # Trainings of every order alone, and of all orders together.
-    truth_episodes: int = 60_000  # Of each training alone.
-    truth_together: int = 400_000  # Of each training of all orders together.
+    together_seeds: int = 2  # Trainings of all orders together.
+    together_episodes: int = 200_000  # Of each of them.
+    alone_seeds: int = 1  # Trainings of every order alone.
+    alone_episodes: int = 60_000  # Of each of them.
     n_eval_episodes: int = 4_000  # Greedy episodes that a policy is judged by.
 
     def run(self) -> int:
         """One table per attacker; what cannot be trained is refused before any work."""
         reds = list(dict.fromkeys(WorldConfig(red).red for red in self.red_agent))
         for red in reds:
-            self.config(red, min(self.truth_episodes, self.truth_together), TRUTH_SEED)
+            self.config(red, min(self.alone_episodes, self.together_episodes), TRUTH_SEED)
         for red in reds:
             self.make_truth(red).print()
         return 0
@@ -54,7 +55,7 @@ class SearchTruth:
         return SearchConfig(red, self.max_steps, episodes, seed=seed, n_eval_episodes=self.n_eval_episodes)
 
     def make_truth(self, red: str) -> Result:
-        """Train what the table lacks. All orders have one training before any has two."""
+        """Train what the table lacks: all orders together, then each alone."""
         path, begin = truth_path(red, self.max_steps), time.perf_counter()
         path.parent.mkdir(parents=True, exist_ok=True)
         known = read_result(path) if path.exists() else Result()
@@ -62,10 +63,9 @@ class SearchTruth:
         command = shlex.join(["python", "benchmarks/search_truth.py", *sys.argv[1:]])
         result = Result(path.stem, command, machine_stamp(), settings, known.seconds, known.figures)
         every, judged = classes(red, self.max_steps)[1], self.n_eval_episodes
-        trainings = []
-        for seed in range(TRUTH_SEED, TRUTH_SEED + self.truth_seeds):
-            trainings.append(("together", self.truth_together, seed, every))
-            trainings += [("alone", self.truth_episodes, seed, {label: every[label]}) for label in every]
+        trainings = [("together", self.together_episodes, TRUTH_SEED + k, every) for k in range(self.together_seeds)]
+        for seed in range(TRUTH_SEED, TRUTH_SEED + self.alone_seeds):
+            trainings += [("alone", self.alone_episodes, seed, {label: every[label]}) for label in every]
         for training, episodes, seed, orders in trainings:
             tags: Tags = {"training": training, "episodes": episodes, "judged": judged, "seed": seed}
             if all(find(result.figures, order=label, **tags) for label in orders):
@@ -76,6 +76,7 @@ class SearchTruth:
             result.seconds = known.seconds + time.perf_counter() - begin
             result.write(path)
             print("\n".join(f"{red}: {figure.name}: {fixed(figure.value)}" for figure in new), flush=True)
+        result.write(path)
         return result
 
     def values(self, red: str, orders: Mapping[str, Order], episodes: int, seed: int) -> dict[str, float]:

@@ -141,10 +141,10 @@ class SearchQualityBench(BenchCommand, name="search-quality"):
         return list(dict.fromkeys(WorldConfig(red).red for red in self.red_agent))
 
     def known_truth(self, red: str) -> dict[str, float]:
-        """Value of every class of orders, the best of its trainings; InputError if one was not trained alone yet."""
+        """Value of every class of orders, the best of its trainings; InputError if one has none yet."""
         path, labels = truth_path(red, self.max_steps), classes(red, self.max_steps)[1]
         table = find(read_result(path).figures, judged=self.n_eval_episodes) if path.exists() else []
-        missing = [label for label in labels if not find(table, order=label, training="alone")]
+        missing = [label for label in labels if not find(table, order=label)]
         if missing:
             raise InputError(f"{path} lacks {len(missing)} of the {len(labels)} orders' true values, of "
                              f"{self.n_eval_episodes} episodes each; in a checkout, make them with: python "

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from search_truth import SearchTruth
 
 QUICK = SearchQualityBench(quick=True, n_envs=10, n_eval_episodes=40, budgets=(100, 200), max_episodes=50).sized()
-TRUTH = SearchTruth(("bline",), QUICK.max_steps, 1, truth_episodes=400, truth_together=1000, n_eval_episodes=40)
+TRUTH = SearchTruth(("bline",), QUICK.max_steps, 1, 1000, 1, 400, n_eval_episodes=40)
 TABLE = truth_path("bline", QUICK.max_steps)
 TRUE = {"enterprise > user": -1.0, "user > enterprise": -3.0}
 
@@ -98,14 +98,14 @@ def test_the_truth_is_written_after_every_training_and_never_trained_twice(place
             raise KeyboardInterrupt
         return {label: -float(len(trained)) for label in orders}
 
+    with pytest.raises(InputError, match=r"lacks 2 of the 2 orders.*search_truth.py --red-agent bline"):
+        QUICK.known_truth("bline")
     with monkeypatch.context() as patch:
         patch.setattr(SearchTruth, "values", values)
         with pytest.raises(KeyboardInterrupt):
             TRUTH.make_truth("bline")
         both = tuple(TRUE)
         assert trained == [(*both, 1000, 1000), (both[0], 400, 1000), (both[1], 400, 1000)]
-        with pytest.raises(InputError, match=r"lacks 1 of the 2 orders.*search_truth.py --red-agent bline"):
-            QUICK.known_truth("bline")
         table = TRUTH.make_truth("bline")
     assert trained[3:] == [(both[1], 400, 1000)]
     assert QUICK.known_truth("bline") == {both[0]: -1.0, both[1]: -1.0}  # all together was better than each alone
