@@ -10,13 +10,14 @@ RAY := .venv-ray
 OLD_GYMNASIUM_TESTS := tests/contract tests/cage2/test_interface.py tests/cage2/test_autoreset.py
 
 .DEFAULT_GOAL := help
-.PHONY: help search test test-slow test-ray chaos lint format clean
+.PHONY: help search test test-slow test-ray chaos browser lint format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 search: $(VENV)/installed-run ## set up and run a small workflow search: about a minute
 	$(VENV)/bin/stockade search --max-steps 30 --total-episodes 150000
+	@$(VENV)/bin/stockade report "$$(dirname "$$(ls -t runs/*/summary.json | head -1)")"
 
 test: lint $(RAY)/installed ## set up and run every check: ruff, mypy, pytest without the slow tests, the essential ones of Ray
 	$(RUN) -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
@@ -35,6 +36,14 @@ test-ray: $(RAY)/installed ## all tests that need Ray, and those of vector envir
 
 chaos: $(VENV)/installed-dev ## random faults for MINUTES=10, from a SEED; ONLY= some kinds of scenarios: docs/reliability.md
 	$(RUN) -m tests.chaos --minutes $(or $(MINUTES),10) --seed "$(SEED)" --only "$(ONLY)"
+
+# The pages are tested in a real browser. Without one, their tests are skipped, and say so.
+browser: ## install Chromium for the tests of pages, where there is none: Debian or Ubuntu, as root
+	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then echo "Chromium is there."; \
+	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver; } \
+	        >/dev/null 2>&1 || echo "WARNING: Chromium could not be installed: the pages are not tested." >&2; \
+	else echo "WARNING: no Chromium, and no way to install it here: the pages are not tested." >&2; fi
 
 lint: $(VENV)/installed-dev ## ruff and mypy
 	$(RUN) -m ruff check

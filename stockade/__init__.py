@@ -9,11 +9,11 @@
 
 import stockade.interrupts  # first: Ctrl-C may come while the rest is imported
 import stockade.startup  # before anything slow
-from stockade.api import evaluate, load, search, train
+from stockade.api import evaluate, load, replay, search, train
 from stockade.cage2.config import RewardWeights
 from stockade.make import make, make_vec, register
 
 __version__ = "0.1.0"
-__all__ = ["RewardWeights", "__version__", "evaluate", "load", "make", "make_vec", "search", "train"]
+__all__ = ["RewardWeights", "__version__", "evaluate", "load", "make", "make_vec", "replay", "search", "train"]
 
 register()

@@ -1,4 +1,4 @@
-"""The functions for notebooks and scripts: `stockade.train`, `stockade.evaluate`, `stockade.search`, `stockade.load`.
+"""The functions for notebooks and scripts: `stockade.train`, `evaluate`, `search`, `replay` and `load`.
 
 They take the settings of the commands as keywords, show progress, and return objects. What they need (Torch, for one)
 is imported when they are called, so that `import stockade` stays light.
@@ -12,12 +12,14 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import stockade.replay  # noqa: F401  # loaded before its name in `stockade` becomes the function's
 from stockade.errors import InputError, did_you_mean, flag_of
 
 if TYPE_CHECKING:
     from stockade.baselines import Defender
     from stockade.learn.evaluate import EvaluateResult
     from stockade.learn.train import TrainResult
+    from stockade.replay.result import Replay
     from stockade.workflow.search import SearchResult
 
 T = TypeVar("T")
@@ -96,6 +98,24 @@ def evaluate(policy: Any, *, progress: bool = True, **settings: Any) -> Evaluate
     by_name = isinstance(policy, str | Path)
     config = _configure(EvaluateConfig(str(policy) if by_name else ""), settings, "evaluate")
     return evaluate(config, None if by_name else policy, progress=progress)
+
+
+def replay(policy: Any, *, progress: bool = True, **settings: Any) -> Replay:
+    """Record an episode and judge every move; the result shows itself in a notebook, and saves a page for the browser.
+
+    Args:
+        policy: as for `evaluate`, or the path of a trace of CybORG (.npz).
+        settings: fields of `stockade.replay.command.ReplayConfig`, for instance red="meander", seed=7, analyse=False.
+
+    Example:
+        >>> stockade.replay("sleep", red="bline", horizon=30, analyse=False)
+        <Replay of sleep against bline, seed 0: return -223.8>
+    """
+    from stockade.replay.command import ReplayConfig, replay
+
+    by_name = isinstance(policy, str | Path)
+    config = _configure(ReplayConfig(str(policy) if by_name else ""), settings, "replay")
+    return replay(config, None if by_name else policy, progress=progress)
 
 
 def search(*, resume: str | Path | None = None, progress: bool = True, **settings: Any) -> SearchResult:

@@ -24,6 +24,8 @@ COMMANDS = {
     "train": ("stockade.learn.config:TrainConfig", "train a PPO agent"),
     "evaluate": ("stockade.workflow.evaluation:Evaluate", "play the challenge's protocol with any policy"),
     "search": ("stockade.workflow.config:SearchConfig", "find out in which order to repair hosts"),
+    "replay": ("stockade.replay.command:ReplayCommand", "look at an episode in the browser, every move judged"),
+    "report": ("stockade.report.command:Report", "write a page about a run or a search, or compare runs"),
     "runs": ("stockade.learn.runs:RunsConfig", "list and compare what was trained or searched"),
     "export": ("stockade.learn.runs:ExportConfig", "write a run's policy to files of its own"),
     "verify": ("stockade.cage2.verify:Verify", "compare the simulator with recorded episodes of CybORG"),
@@ -39,6 +41,7 @@ Examples:
   stockade train --red-agent meander       train your own agent
   stockade runs                            list what was trained, and how well
   stockade evaluate meander-memory-seed0   how good is the agent you trained?
+  stockade replay champion --open          what does it do, and what was each move worth?
 
 stockade COMMAND --help explains the flags of a command.
 stockade --version prints the version."""

@@ -28,7 +28,7 @@ LAYERS: list[set[str]] = [
     {"baselines", "integrations"},
     {"learn"},
     {"workflow"},
-    {"bench"},
+    {"bench", "replay", "report"},
     {"api"},
     {"cli"},
     {"__main__"},

@@ -1,0 +1,196 @@
+"""An episode with all that a replay shows: a policy at play, a recorded trace, or a real CybORG.
+
+player, world, seed -> record -> Episode: true states, what blue saw, actions of both sides, rewards, the policy's view
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+import stockade
+from stockade.baselines import Defender
+from stockade.cage2.actions import ACTION_HOST, ACTION_KIND, RESTORE
+from stockade.cage2.batch import Snapshot
+from stockade.cage2.config import WorldConfig
+from stockade.cage2.history import MEMORY_SIZE, MemoryObservation
+from stockade.cage2.scenario import HOST_COST, HOSTS, RESTORE_COST, SERVICE_DOWN_COST, SERVICE_HOST
+from stockade.cage2.state import INITIAL, OBS_SIZE, ROOT_ACCESS, WORLD
+from stockade.cage2.verify import TraceError, load_trace
+from stockade.errors import InputError, SettingError
+from stockade.learn.agents import Agent, Player, as_player
+from stockade.vector.base import BaseVectorEnv
+from stockade.vector.native import NativeVectorEnv
+
+MOST_STEPS = 1000  #: of an episode that a page can hold
+SIZES = {"bits": OBS_SIZE, "memory": MEMORY_SIZE}
+
+
+@dataclass(frozen=True, eq=False)
+class Episode:
+    """T steps. Arrays of states have T + 1 rows: the first is the start, row t is after step t."""
+
+    policy: str  #: its name
+    style: str  #: how it played: `greedy`, `sampled`, `its own choices`, `recorded`
+    source: str  #: where it was played
+    config: WorldConfig  #: of the built-in world, `obs="memory"`
+    seed: int
+    size: int  #: of the observations that the policy saw: the first `size` columns of `seen`
+    truth: np.ndarray  #: (T + 1,) records of state.WORLD
+    seen: np.ndarray  #: (T + 1, 160) uint8, the 52 bits and what blue knows from its own history
+    chosen: np.ndarray  #: (T,) int64, what the policy chose
+    actions: np.ndarray  #: (T,) int64, what was carried out: Sleep in place of a fix that an order forbids
+    rewards: np.ndarray  #: (T,) float64
+    probabilities: np.ndarray | None = None  #: (T, 145), if the policy has them
+    values: np.ndarray | None = None  #: (T,), the policy's own estimate before each step
+    order: str = ""  #: repair order that the policy is bound to, and who judges
+    snapshots: tuple[Snapshot, ...] = field(default=(), repr=False)  #: before each step; none if it cannot be copied
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    @property
+    def refused(self) -> np.ndarray:
+        """(T,) bool: a fix that the order forbade."""
+        return self.chosen != self.actions
+
+    def costs(self, t: int) -> list[tuple[str, str | None, float]]:
+        """What made the reward of step t (from 0): cause, host, points."""
+        after, action = self.truth[t + 1], self.actions[t]
+        rooted = (after["red_access"] == ROOT_ACCESS) * HOST_COST
+        found: list[tuple[str, str | None, float]] = [
+            ("root", HOSTS[h], rooted[h].item() / 10) for h in np.flatnonzero(rooted)
+        ]
+        if after["service_down"]:
+            found.append(("service", HOSTS[SERVICE_HOST], SERVICE_DOWN_COST / 10))
+        if ACTION_KIND[action] == RESTORE:
+            found.append(("restore", HOSTS[ACTION_HOST[action]], RESTORE_COST / 10))
+        return found
+
+
+# ----------------------------------------------------------------------------------------------------------- recording
+def native_worlds(config: WorldConfig, n: int) -> NativeVectorEnv:
+    """Worlds that show blue its own history beside the 52 bits, so that every policy can play in them."""
+    c = config
+    return NativeVectorEnv(
+        n, c.red, c.horizon, c.rules, c.chance, c.green, obs="memory", autoreset_mode="disabled", copy=False, threads=1
+    )
+
+
+def record(player: Player, config: WorldConfig, seed: int, actions: np.ndarray | None = None) -> Episode:
+    """Play an episode of the built-in world; the same as `stockade evaluate` plays with this seed.
+
+    With `actions` the episode is replayed: these are carried out, whatever the player would have chosen.
+    """
+    config = replace(config, obs="memory")
+    with native_worlds(config, 1) as envs:
+        return _play(envs, player, config, seed, "stockade", actions)
+
+
+def record_cyborg(player: Player, config: WorldConfig, seed: int) -> Episode:
+    """Play an episode on the installed CybORG.
+
+    It cannot be copied. If the built-in world gives the same observations and rewards for the same seed and actions,
+    as it should, its snapshots stand in for the analysis.
+    """
+    from stockade.integrations.cyborg import CybORGEnv
+
+    config = replace(config, obs="memory", chance="cyborg")
+    try:
+        reference: gymnasium.Env[np.ndarray, Any] = CybORGEnv(
+            config.red, config.horizon, config.rules, green=config.green
+        )
+    except (ImportError, ValueError) as error:
+        raise InputError(f"--simulator cyborg: {error}") from error
+    env = MemoryObservation(reference, config.horizon)
+    with stockade.make_vec(1, "serial", env=lambda: env, autoreset_mode="disabled") as envs:
+        episode = _play(envs, player, config, seed, "CybORG 2.1")
+    twin = record(player, config, seed, episode.actions)
+    equal = np.array_equal(twin.seen, episode.seen) and np.allclose(twin.rewards, episode.rewards)
+    return replace(episode, snapshots=twin.snapshots if equal else ())
+
+
+def record_trace(path: Path, number: int) -> Episode:
+    """An episode of a trace of the reference, numbered from 0; TraceError if the built-in world gives another."""
+    config, arrays = load_trace(path)
+    if not 0 <= number < len(arrays["seed"]):
+        raise InputError(f"--episode {number}: {path} holds the episodes 0 to {len(arrays['seed']) - 1}")
+    steps = int(arrays["valid_steps"][number])
+    if not steps:
+        raise InputError(f"--episode {number}: nothing of it was recorded in {path}")
+    actions = arrays["blue_action"][number, :steps].astype(np.int64)
+    player = as_player(_Recorded(), path.stem)
+    episode = record(player, replace(config, horizon=steps), int(arrays["seed"][number]), actions)
+    seen, rewards = arrays["obs"][number, : steps + 1], arrays["reward"][number, :steps]
+    if not (np.array_equal(episode.seen[:, :OBS_SIZE], seen) and np.allclose(episode.rewards, rewards)):
+        raise TraceError(f"{path}: the built-in world does not give episode {number}; see `stockade verify {path}`")
+    return replace(episode, style="recorded", source=f"trace of CybORG, episode {number}")
+
+
+class _Recorded:
+    """Stands for the policy of a trace, of which only the actions are known."""
+
+    def act(self, observations: np.ndarray) -> np.ndarray:
+        return np.zeros(len(observations), np.int64)
+
+
+def _play(
+    envs: BaseVectorEnv, player: Player, config: WorldConfig, seed: int, source: str, given: np.ndarray | None = None
+) -> Episode:
+    size, horizon, policy = SIZES[player.obs], config.horizon, player.policy
+    if horizon > MOST_STEPS:
+        raise SettingError("horizon", horizon, f"is too long to look at; take up to {MOST_STEPS} steps")
+    truth, seen = np.repeat(INITIAL, horizon + 1), np.zeros((horizon + 1, MEMORY_SIZE), np.uint8)
+    chosen, actions, rewards = np.zeros(horizon, np.int64), np.zeros(horizon, np.int64), np.zeros(horizon)
+    probabilities, values, snapshots = [], [], []
+    generator = np.random.default_rng([seed, 1])  # as `stockade evaluate` has it
+    obs, _ = envs.reset(seed=seed)
+    player.begin(1)
+    for t in range(horizon):
+        _keep(envs, obs, truth[t : t + 1], seen[t])
+        if isinstance(envs, NativeVectorEnv):
+            snapshots.append(envs.snapshot())
+        if isinstance(policy, Agent):
+            probabilities.append(policy.probabilities(obs[0, :size]))
+            values.append(policy.value(obs[0, :size]))
+        chosen[t : t + 1] = player.act(obs[:, :size], generator) if given is None else given[t]
+        actions[t : t + 1] = player.allowed(chosen[t : t + 1], obs[:, :size], envs) if given is None else given[t]
+        obs, reward, _, _, _ = envs.step(actions[t : t + 1])
+        rewards[t] = reward[0]
+    _keep(envs, obs, truth[horizon:], seen[horizon])
+    player.end()
+    return Episode(
+        player.name, player.style, source, config, seed, size, truth, seen, chosen, actions, rewards,
+        np.array(probabilities) if probabilities else None, np.array(values) if values else None,
+        _order_of(policy), tuple(snapshots),
+    )  # fmt: skip
+
+
+def _keep(envs: BaseVectorEnv, obs: np.ndarray, truth: np.ndarray, seen: np.ndarray) -> None:
+    """Copy the present state; what a simulator cannot say stays as it was at the start."""
+    states: Any = envs.true_state().states
+    for name in states.dtype.names:
+        if name in (WORLD.names or ()):
+            truth[name] = states[name]
+    seen[...] = obs[0]
+
+
+def _order_of(policy: Any) -> str:
+    """In words, for a policy of a search; nothing for others."""
+    if not isinstance(policy, Agent) or not hasattr(policy, "allowed"):
+        return ""
+    bound: Any = policy
+    return f"{bound.units.describe(bound.order)} (judge: {bound.judge})"
+
+
+def is_stateless(player: Player) -> bool:
+    """It can continue from any moment of any episode: it keeps nothing that we could not give it there."""
+    policy = player.policy
+    if isinstance(policy, Defender):
+        return True
+    recurrent = "lstm" in type(getattr(policy, "policy", None)).__name__.lower()
+    return player.parallel and not hasattr(policy, "reset") and not recurrent and not isinstance(policy, _Recorded)

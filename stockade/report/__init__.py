@@ -1,0 +1,1 @@
+"""Pages of training runs and searches: charts to hover over and zoom into, settings, verdicts, comparisons."""

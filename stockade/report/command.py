@@ -1,0 +1,227 @@
+"""`stockade report`: folders of runs or searches -> sections: text, tables, charts -> one page of HTML.
+
+The library of the charts is put inside the page from its installed package, so that the page needs no network.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import webbrowser
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import tyro
+
+from stockade.errors import InputError, missing_package
+from stockade.files import check_writable, write_durably
+from stockade.learn.files import check_runs, find_folder, read_metrics
+from stockade.learn.runs import WORLD, compare, read_settings, read_summary
+from stockade.report.charts import Curve, Estimate, curves, estimates
+from stockade.text import Table, duration, fixed, interval, plural
+
+EVALUATION_SEED = 153  #: of comparisons, as of `stockade evaluate`
+MOST_ORDERS = 40  #: rows of the chart of orders; the table has all of them
+#: What of the learner is charted: column of metrics.csv, and what it is.
+LEARNING = {
+    "entropy": "Entropy", "kl": "KL divergence of an update", "explained_variance": "Explained variance",
+    "value_loss": "Value loss", "grad_norm": "Length of gradients", "learning_rate": "Learning rate",
+    "episodes_per_second": "Episodes per second", "seconds": "Seconds since the start",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page: a chart, a table, or text; `half` as wide where there is room, `kind` a class of its text."""
+
+    title: str
+    content: Any
+    half: bool = False
+    kind: str = ""
+
+    def html(self, chart: str) -> str:
+        """All text is escaped; `chart` is the place of its chart, if it is one."""
+        if isinstance(self.content, str):
+            chart = f'<pre class="{self.kind}">{html.escape(self.content)}</pre>'
+        elif isinstance(self.content, Table):
+            chart = f'<div class="scroll">{self.content._repr_html_()}</div>'
+        kinds = ["chart"] * self.is_chart + ["half"] * self.half
+        return f'<section class="{" ".join(kinds)}"><h2>{html.escape(self.title)}</h2>{chart}</section>\n'
+
+    @property
+    def is_chart(self) -> bool:
+        return not isinstance(self.content, str | Table)
+
+
+def _settings(folder: Path) -> Section:
+    rows = [[name, str(value)] for name, value in read_settings(folder).items() if value is not None]
+    return Section("Settings", Table(["setting", "value"], rows, align="ll"))
+
+
+# ------------------------------------------------------------------------------------------------------------ contents
+def run_sections(folder: Path) -> list[Section]:
+    """A training run: returns with quantiles, validation, the learner, speed, settings."""
+    rows = read_metrics(folder / "metrics.csv")
+    if not rows:
+        raise InputError(f"{folder} has no metrics yet: nothing to report")
+    m = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    episodes, median = m["episodes"], m["return_median"]
+    lines = [
+        Curve("mean of the last 1000", episodes, m["return_window"]),
+        Curve("median of an update, and down to the 5% quantile", episodes, median, m["return_q05"], median),
+    ]
+    if np.isfinite(m["validation"]).any():
+        lines.append(Curve("validation, greedy", episodes, m["validation"]))
+    summary = read_summary(folder)
+    facts = [
+        ["status", summary["status"]],
+        ["episodes", f"{summary['episodes']:,}"],
+        ["time", duration(summary["seconds"])],
+        ["mean return of the last 1000 episodes", fixed(summary["last"])],
+        ["best such mean", fixed(summary["best"])],
+    ]
+    charts = {name: curves("episodes", "", [Curve(name, episodes, m[key])], 200) for key, name in LEARNING.items()}
+    return [
+        Section("The run", Table(["", ""], facts, align="ll")),
+        Section("Return", curves("episodes", "return of an episode", lines)),
+        *(Section(name, chart, half=True) for name, chart in charts.items()),
+        _settings(folder),
+    ]
+
+
+def search_sections(folder: Path) -> list[Section]:
+    """A search: verdict, values with intervals, P(best), precedences, learning curves by order, settings."""
+    try:
+        summary = json.loads((folder / "summary.json").read_text())
+        classes = sorted(summary["classes"], key=lambda c: -c["value"])
+        rows = [Estimate(c["order"], c["value"], c["low"], c["high"], f"P(best) {fixed(c['p_best'])}") for c in classes]
+        effects = sorted(summary["precedences"], key=lambda p: -abs(p["effect"]))
+        before = [Estimate(f"{p['before']} before {p['after']}", p["effect"], p["low"], p["high"]) for p in effects]
+        learned, verdict = summary["curves"], summary["verdict"]
+        table = Table(["order", "value", "low", "high", "P(best)", "episodes"],
+                      [[c["order"], *(fixed(c[key]) for key in ("value", "low", "high", "p_best")), c["episodes"]]
+                       for c in classes])  # fmt: skip
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{folder / 'summary.json'} cannot be used: {error!r}") from error
+    shown = rows[:MOST_ORDERS]
+    chances = [Estimate(c["order"], c["p_best"], 0.0, c["p_best"]) for c in classes[:MOST_ORDERS]]
+    sections = [
+        Section("Verdict", verdict),
+        Section("Value of each order, 95% interval", estimates("return of an episode", shown)),
+        Section("Probability that it is the best", estimates("P(best)", chances), half=True),
+    ]
+    if before:
+        chart = estimates("points", before, zero=True)
+        sections.append(Section("Effect of repairing one before another, 95% interval", chart, half=True))
+    if learned.get("values"):
+        values = np.array(learned["values"], float)
+        values = values.min(axis=1) if summary["goal"] == "worst" else values.mean(axis=1)
+        x = np.array(learned["episodes"], float)
+        lines = [Curve(name, x, values[:, k]) for k, name in enumerate(learned["orders"][:MOST_ORDERS])]
+        sections.append(Section("Value over training", curves("episodes", "return of an episode", lines, 420)))
+    return [*sections, Section("All orders that were judged", table), _settings(folder)]
+
+
+def comparison_sections(folders: Sequence[Path], episodes: int) -> list[Section]:
+    """Training runs side by side: what differs, curves over each other, greedy play on common seeds."""
+    metrics = {folder.name: read_metrics(folder / "metrics.csv") for folder in folders}
+    lines = [
+        Curve(name, *(np.array([row[key] for row in rows]) for key in ("episodes", "return_window")))
+        for name, rows in metrics.items()
+    ]
+    settings = [read_settings(folder) for folder in folders]
+    parts = [Section("Mean return of the last 1000 episodes", curves("episodes", "return of an episode", lines, 420))]
+    if all(s.get(name) == settings[0].get(name) for s in settings for name in WORLD) and not settings[0].get(
+        "horizons"
+    ):
+        parts.append(_evaluated(folders, settings[0], episodes))
+    return [*parts, Section("Comparison", compare(folders), kind="table")]
+
+
+def _evaluated(folders: Sequence[Path], world: dict[str, Any], episodes: int) -> Section:
+    """Differences of greedy returns to the first run, in the same episodes."""
+    from stockade.learn.agents import load
+    from stockade.learn.evaluate import mean_interval, play
+
+    found = []
+    for folder in folders:
+        agent = load(folder, folder.parent, rules=world["rules"])
+        found.append(play(agent, world["red"], world["horizon"], episodes, EVALUATION_SEED, world["rules"]))
+    rows = []
+    for folder, returns in zip(folders, found, strict=True):
+        gain, half = mean_interval(returns - found[0])
+        rows.append(
+            Estimate(folder.name, gain, gain - half, gain + half, f"return {interval(*mean_interval(returns))}")
+        )
+    title = f"Greedy play, {plural(episodes, 'common episode')}: difference to {folders[0].name}, 95% interval"
+    return Section(title, estimates("points", rows, zero=True))
+
+
+# ------------------------------------------------------------------------------------------------------------ the page
+def report(folders: Sequence[Path], episodes: int = 1000) -> str:
+    """The page of one run or search, or of several runs compared by so many episodes."""
+    try:
+        from bokeh.embed import components
+        from bokeh.resources import Resources
+    except ModuleNotFoundError as error:
+        raise missing_package(error) from error
+
+    searches = [read_settings(folder).get("command") == "search" for folder in folders]
+    if len(folders) > 1 and any(searches):
+        raise InputError("only training runs are compared: name runs, or one search")
+    make = search_sections if searches[0] else run_sections
+    sections = comparison_sections(folders, episodes) if len(folders) > 1 else make(folders[0])
+    script, places = components([section.content for section in sections if section.is_chart])
+    charts = iter(places)
+    body = "".join(section.html(next(charts) if section.is_chart else "") for section in sections)
+    what = (
+        f"comparison of {plural(len(folders), 'run')}"
+        if len(folders) > 1
+        else "search"
+        if searches[0]
+        else "training run"
+    )
+    parts = {
+        "title": html.escape(" and ".join(folder.name for folder in folders)),
+        "subtitle": html.escape(what),
+        "style": (files("stockade.report") / "report.css").read_text("utf-8"),
+        "library": Resources(mode="inline", components=["bokeh"]).render(),
+        "body": body,
+        "script": script,
+    }
+    template = (files("stockade.report") / "report.html").read_text("utf-8")
+    return re.sub(r"@(\w+)@", lambda place: parts[place[1]], template)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Write a page about a training run or a search: charts, settings, verdict. Several runs are compared."""
+
+    names: Annotated[
+        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="NAME [NAME ...]", help_behavior_hint="")
+    ]
+    """Runs, or a search: names or folders."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    """Write the page here. Default: report.html in the folder of the first."""
+    open: bool = False  # Open the page in the browser.
+    # Episodes of greedy play by which several runs are compared.
+    episodes: Annotated[int, tyro.conf.arg(aliases=["--n-eval-episodes"])] = 1000
+    runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs")  # Folder of all runs.
+
+    def run(self) -> int:
+        check_runs(self.runs)
+        if not self.names:
+            raise InputError("name a run or a search")
+        folders = [find_folder(name, self.runs) for name in self.names]
+        out = self.out or folders[0] / "report.html"
+        check_writable(out, "--out")
+        write_durably(out.resolve(), report(folders, self.episodes).encode())
+        print(f"page: {out}")
+        if self.open:
+            webbrowser.open(out.resolve().as_uri())
+        return 0

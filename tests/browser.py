@@ -1,0 +1,88 @@
+"""A real browser for the tests of pages: Chromium of the system's packages, without a window; fixture `browser`.
+
+Where there is none, these tests are skipped, and the summary of pytest says so.
+"""
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHROMIUM, DRIVER = (
+    next(filter(None, map(shutil.which, names)), None)
+    for names in (("chromium", "chromium-browser", "google-chrome"), ("chromedriver",))
+)
+FLAGS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
+)  # fmt: skip
+
+
+class Browser:
+    """A window with a page of ours in it."""
+
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+
+    def open(self, page: Path, width: int = 1280, dark: bool = False, fragment: str = "") -> None:
+        """Load a page from disk in a window of this width, in a colour scheme."""
+        size = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+        self.driver.get("about:blank")
+        self.complaints(), self.requests()  # of pages before
+        self.driver.get(page.as_uri() + fragment)
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        return self.driver.execute_script(script, *arguments)
+
+    def wait(self, condition: str, seconds: float = 30) -> None:
+        """Until a script gives true."""
+        deadline = time.monotonic() + seconds
+        while not self.run(condition):
+            assert time.monotonic() < deadline, f"never came true: {condition}"
+            time.sleep(0.05)
+
+    def text(self, name: str) -> str:
+        return self.run("return document.getElementById(arguments[0]).textContent", name)
+
+    def click(self, name: str) -> None:
+        self.driver.find_element("id", name).click()
+
+    def press(self, *keys: str) -> None:
+        """Keys, for whatever has the focus."""
+        self.driver.switch_to.active_element.send_keys(*keys)
+
+    def complaints(self) -> list[str]:
+        """What the console said since the last call."""
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+    def requests(self) -> list[str]:
+        """Addresses that were asked for since the last call; `data:` is in the page itself."""
+        events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
+        asked = [event["params"] for event in events if event["method"] == "Network.requestWillBeSent"]
+        return [url for params in asked if not (url := params["request"]["url"]).startswith("data:")]
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One browser for all tests of a process; each opens its own page in it."""
+    if CHROMIUM is None or DRIVER is None:
+        pytest.skip("NO BROWSER: THE PAGES ARE NOT TESTED. `make browser` installs Chromium on Debian, as root.")
+    webdriver = pytest.importorskip("selenium.webdriver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    driver.set_page_load_timeout(60)
+    try:
+        yield Browser(driver)
+    finally:
+        driver.quit()

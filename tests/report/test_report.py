@@ -1,0 +1,114 @@
+"""Pages of runs and searches: they hold what was measured, work in a browser, and run nothing that a name says."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import stockade
+from stockade import cli
+from stockade.errors import InputError
+from stockade.learn.evaluate import play
+from stockade.learn.files import read_metrics
+from stockade.report.command import comparison_sections, report, run_sections, search_sections
+
+pytest.importorskip("bokeh")
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two runs that differ in one setting, and a search with names that nobody should trust."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, rate in (("first", 1e-3), (f"second {HOSTILE}", 3e-3)):
+        small = {"horizon": 10, "n_envs": 20, "total_episodes": 300, "checkpoint_episodes": 100, "tensorboard": False}
+        stockade.train(name=name, learning_rate=rate, runs=folder, progress=False, **small)
+    search = folder / "search"
+    search.mkdir()
+    (search / "config.json").write_text(json.dumps({"command": "search", "seed": 0, "name": "</script><b>x</b>"}))
+    orders = ["a > b", f"b > a </script>{HOSTILE}"]
+    classes = [{"order": order, "value": -7.0 - k, "low": -8.0 - k, "high": -6.5 - k, "p_best": 0.75 - 0.5 * k,
+                "episodes": 100} for k, order in enumerate(orders)]  # fmt: skip
+    precedences = [{"before": "a", "after": "b", "effect": 1.0, "low": 0.2, "high": 1.8}]
+    curves = {"orders": orders, "episodes": [50, 100], "values": [[[-9.0, -10.0]], [[-7.0, -8.0]]]}
+    content = {"format": 2, "classes": classes, "precedences": precedences, "curves": curves, "goal": "mean",
+               "verdict": f"a before b. {HOSTILE}"}  # fmt: skip
+    (search / "summary.json").write_text(json.dumps(content))
+    return folder
+
+
+def columns(section):
+    """Data of all lines and points of a chart."""
+    return [renderer.data_source.data for renderer in section.content.renderers]
+
+
+def named(sections, title):
+    return next(section for section in sections if section.title == title)
+
+
+def test_the_curves_of_a_run_are_its_metrics(runs):
+    rows = read_metrics(runs / "first" / "metrics.csv")
+    sections = run_sections(runs / "first")
+    window = next(
+        data for data in columns(named(sections, "Return")) if "mean of the last 1000" in data.get("name", ())
+    )
+    assert window["x"] == [row["episodes"] for row in rows]
+    assert window["y"] == [row["return_window"] for row in rows]
+    entropy = columns(named(sections, "Entropy"))[0]
+    assert entropy["y"] == [row["entropy"] for row in rows]
+
+
+def test_a_search_shows_its_verdict_values_and_precedences(runs):
+    sections = search_sections(runs / "search")
+    assert named(sections, "Verdict").content.startswith("a before b.")
+    values = columns(named(sections, "Value of each order, 95% interval"))[0]
+    assert (values["value"], values["low"], values["high"]) == ([-7.0, -8.0], [-8.0, -9.0], [-6.5, -7.5])
+    effects = columns(named(sections, "Effect of repairing one before another, 95% interval"))[0]
+    assert (effects["value"], effects["low"]) == ([1.0], [0.2])
+    first, second = columns(named(sections, "Value over training"))
+    assert (first["y"], second["y"]) == ([-9.0, -7.0], [-10.0, -8.0])
+
+
+def test_runs_are_compared_by_greedy_play_in_the_same_episodes(runs):
+    folders = [runs / "first", runs / f"second {HOSTILE}"]
+    sections = comparison_sections(folders, 200)
+    assert "learning_rate" in named(sections, "Comparison").content
+    assert "entropy_weight" not in named(sections, "Comparison").content
+    rows = columns(next(section for section in sections if section.title.startswith("Greedy play")))[0]
+    returns = [play(stockade.load(folder), "bline", 10, 200, 153) for folder in folders]
+    assert rows["value"] == pytest.approx([0.0, float((returns[1] - returns[0]).mean())])
+    assert rows["low"][1] < rows["value"][1] < rows["high"][1] or np.ptp(returns[1] - returns[0]) == 0
+
+
+def test_only_runs_are_compared_and_what_is_damaged_is_named(runs, tmp_path):
+    with pytest.raises(InputError, match="only training runs are compared"):
+        report([runs / "first", runs / "search"])
+    shutil.copytree(runs / "search", tmp_path / "broken")
+    (tmp_path / "broken" / "summary.json").write_text("{}")
+    with pytest.raises(InputError, match=r"broken.summary\.json cannot be used"):
+        report([tmp_path / "broken"])
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize("which", ["first", "search", "both"])
+def test_pages_draw_their_charts_ask_for_nothing_and_run_no_name(browser, runs, tmp_path, capsys, which, width):
+    names = ["first", f"second {HOSTILE}"] if which == "both" else [which]
+    page = tmp_path / "report.html"
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["report", *names, "--runs", str(runs), "--out", str(page), "--episodes", "50"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"page: {page}\n"
+    assert page.stat().st_size < 6_000_000
+    browser.open(page, width, dark=width == 400)
+    browser.wait("return Bokeh.documents.length && Bokeh.documents.every((d) => d.is_idle)")
+    charts = browser.run("return document.querySelectorAll('section.chart').length")
+    assert charts == browser.run("return Bokeh.documents[0].roots().length")
+    assert charts >= 2
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    assert browser.requests() == [page.as_uri()]
+    assert [line for line in browser.complaints() if "[bokeh" not in line] == []
+    assert browser.run("return document.images.length") == 0
+    assert browser.run("return document.querySelectorAll('b').length") == 0
+    if which == "both":
+        assert HOSTILE in browser.run("return document.querySelector('h1').textContent")
