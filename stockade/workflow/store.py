@@ -31,6 +31,7 @@ from stockade.errors import InputError, WorkError
 from stockade.files import as_json, json_ready, write_durably
 from stockade.learn.checkpoint import Checkpoint, CheckpointError, load, remove, save
 from stockade.learn.files import find_folder, new_run_folder
+from stockade.text import plural
 from stockade.workflow.aligned import Statistics
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import ORDERS, TYPES, UNITS, Order, Units, index_of, name_of, one_hot
@@ -361,10 +362,18 @@ class TrainingLog:
 
 
 def _whole_rows(path: Path) -> list[dict[str, Any]]:
-    """Rows of a training_log.csv; one that was cut off by a crash is left out."""
-    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-    rows = csv.DictReader(line for line in lines if line.endswith("\n"))
-    return [row for row in rows if None not in row and None not in row.values() and row["number"].isdecimal()]
+    """Rows of a training_log.csv; one that was cut off by a crash is left out, so are damaged ones, with a warning."""
+    content = path.read_bytes() if path.exists() else b""
+    rows, damaged = [], 0
+    for line in content[: content.rfind(b"\n") + 1].decode(errors="replace").splitlines():
+        row = dict(zip(TRAINING_COLUMNS, cells := next(csv.reader([line]), []), strict=False))
+        if len(cells) == len(TRAINING_COLUMNS) and all(row[n].isdecimal() for n in ("number", "update", "episodes")):
+            rows.append(row)
+        else:
+            damaged += tuple(cells) != TRAINING_COLUMNS
+    if damaged:
+        warnings.warn(f"{path}: {plural(damaged, 'line')} damaged and left out", stacklevel=3)
+    return rows
 
 
 def write_gp_log(

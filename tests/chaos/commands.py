@@ -155,11 +155,15 @@ def disturb(event: Event, command: Command, seconds: float, workers: bool = Fals
 
 
 def through_interruptions(event: Event, kind: str, runs: Path, sessions: int) -> None:
-    """Begin a run, disturb and resume it so many times, let it end; it must be the reference."""
-    run, seconds = runs / "x", seconds_of(event, kind)
+    """Begin a run, disturb and resume it so many times, let it end; it must be the reference.
+
+    A checkpoint holds the worlds of the native backend alone; with others, new episodes begin after a resume.
+    """
+    run, seconds, other_episodes = runs / "x", seconds_of(event, kind), False
     for session in range(sessions + 1):
         cold = event.chance.random() < 0.1
         again = [*KINDS[kind][:1], "--resume", run] if (run / "config.json").exists() else [*KINDS[kind], "--name", "x"]
+        other_episodes |= kind in WORKERS and kind in TRAINS and any(run.glob("checkpoints/*.json"))
         parallel = ["--parallel", "2"] if kind == "search parallel" else []
         plots = ["--no-plots"] * (kind in SEARCHES and "--resume" in again)
         command = Command(event, *again, *plots, "--runs", runs, *parallel, cold=cold)
@@ -167,7 +171,14 @@ def through_interruptions(event: Event, kind: str, runs: Path, sessions: int) ->
         if command.end(*codes) == _DONE:
             break
         readable(event, run)
-    same_as_reference(event, kind, run)
+    if other_episodes:
+        rows = content(run)["metrics.csv"]
+        if [int(row["iteration"]) for row in rows] != [*range(1, len(rows) + 1)]:
+            raise Violation(f"{kind}: metrics.csv has not each iteration once")
+        if CheckpointFolder(run / "checkpoints").numbers()[-1] != len(rows):
+            raise Violation(f"{kind}: the end is not in the last checkpoint")
+    else:
+        same_as_reference(event, kind, run)
     readable(event, run)
 
 

@@ -137,7 +137,7 @@ class Session:
         for process in fork_servers():
             process.kill()
         for worker in range(self.options["workers"]):
-            self.model.suspect(self.mates(worker), math.inf)  # they die a moment after it
+            self.model.suspect(self.mates(worker), math.inf, patience(1.0))  # they die a moment after it
         time.sleep(self.chance.choice([0.0, 0.05]))
         self.step()
 
@@ -187,7 +187,7 @@ class Session:
     # ----------------------------------------------------------------------------------------------------------- calls
     def begin(self) -> None:
         """A seeded reset of all."""
-        seed = self.chance.randrange(1 << 20)
+        seed, self.asked = self.chance.randrange(1 << 20), time.monotonic()
         if self.by_recv:
             self.guarded(lambda: self.envs.async_reset(seed=seed))
             self.waiting: dict[int, int | None] = dict.fromkeys(range(self.n))  # actions in flight, None for a reset
@@ -197,7 +197,7 @@ class Session:
         else:
             seen, _ = self.guarded(lambda: self.envs.reset(seed=seed))
             for i in range(self.n):
-                self.model.begun(i, seen[i], seed + i)
+                self.model.begun(i, seen[i], seed + i, self.asked)
 
     def step(self, bad: dict[int, int] | None = None) -> None:
         """One step of all, or of those at hand; `bad` actions for some."""
@@ -235,7 +235,7 @@ class Session:
         for place, i in enumerate(ids):
             action = self.waiting.pop(i)
             if action is None:
-                self.model.begun(i, values[0][place], self.first.pop(i, None))
+                self.model.begun(i, values[0][place], self.first.pop(i, None), self.asked)
             else:
                 self.model.stepped(i, action, tuple(v[place] for v in values), info_of(infos, place))
         over = {i for i in ids if self.mode == "disabled" and self.model.over[i]}

@@ -128,11 +128,12 @@ class Model:
         self.place: list[tuple[int, int, int] | None] = [None] * n  # None: lost, begins with a new seed
         self.over, self.seen = [False] * n, np.zeros((n, SIZE))
         self.suspects: dict[int, float] = {}  # results until the loss must have shown
-        self._since = 0.0
+        self._since: dict[int, float] = {}  # when its worker was dead
 
-    def suspect(self, env_ids: Any, results: float = 2) -> None:
+    def suspect(self, env_ids: Any, results: float = 2, within: float = 0.0) -> None:
+        """Their worker was killed, or dies within so many seconds."""
         self.suspects |= dict.fromkeys(env_ids, results)
-        self._since = time.monotonic()
+        self._since |= dict.fromkeys(env_ids, time.monotonic() + within)
 
     def copy_of(self, i: int) -> tuple[Any, ...]:
         return self.place[i], self.over[i], self.seen[i].copy()
@@ -149,14 +150,15 @@ class Model:
         place = self.place[i]
         return place is None or place[2] + 1 >= length(*place[:2])
 
-    def begun(self, i: int, seen: np.ndarray, seed: int | None = None) -> None:
-        """A reset has returned this row."""
+    def begun(self, i: int, seen: np.ndarray, seed: int | None = None, asked: float = 0.0) -> None:
+        """A reset has returned this row. A seeded one that was `asked` for after the worker's death replaced it."""
         before = self.place[i]
         if i in self.suspects:
             self.suspects[i] = math.inf  # a reset that a dead worker owed is given to the new one, without a mark
         if seed is not None:
             self.place[i] = (seed, 0, 0)
-            self.suspects.pop(i, None)
+            if self._since.get(i, 0.0) < asked:
+                self.suspects.pop(i, None)
         elif before is not None and (i not in self.suspects or seen[0] == before[0]):
             self.place[i] = (before[0], before[1] + 1, 0)
         else:  # a replaced environment: any seed but the old one, from the beginning
@@ -196,7 +198,7 @@ class Model:
             self.over[i], self.seen[i] = over, seen
             if over and self.mode == "same_step":
                 self.begun(i, seen)
-        if i in self.suspects and time.monotonic() > self._since + _NOTICE:
+        if i in self.suspects and time.monotonic() > self._since[i] + _NOTICE:
             self.suspects[i] -= 1
             self._require(self.suspects[i] > 0, i, "its worker is dead, but it has gone on for two results", seen)
 

@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
 import psutil
 import pytest
 
+from stockade.vector.local.machine import interrupts_held
 from tests.processes import gone
 
 
@@ -176,6 +178,36 @@ def test_ctrl_c_interrupts_the_parent_alone(start_method):
     assert answer.split() == ["4"]
     assert parent.returncode == 130
     wait_until_gone(pids, 2.0)
+
+
+def test_ctrl_c_that_another_thread_receives_waits_while_workers_are_forked():
+    """Raised inside Python's own hooks around a fork it would be lost."""
+    now, lines = threading.Event(), []
+    sender = threading.Thread(target=lambda: now.wait() and os.kill(os.getpid(), signal.SIGINT))
+    sender.start()  # before SIGINT is blocked, so that it can receive it
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ()), signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), interrupts_held():
+        now.set()
+        sender.join()
+        lines.append("the last line inside")
+    assert lines
+    assert (signal.pthread_sigmask(signal.SIG_BLOCK, ()), signal.getsignal(signal.SIGINT)) == before
+
+
+def test_ctrl_c_just_before_workers_are_forked_does_not_stay_blocked(monkeypatch):
+    """`pthread_sigmask` raises what has arrived, after it has blocked what comes next."""
+    mask = signal.pthread_sigmask
+
+    def interrupted(how, signals):
+        changed = mask(how, signals)
+        if how == signal.SIG_BLOCK and signals:
+            raise KeyboardInterrupt
+        return changed
+
+    monkeypatch.setattr(signal, "pthread_sigmask", interrupted)
+    with pytest.raises(KeyboardInterrupt), interrupts_held():
+        pass
+    assert signal.SIGINT not in mask(signal.SIG_BLOCK, ())
 
 
 @pytest.mark.parametrize("start_method", ["fork", "forkserver", "spawn"])

@@ -161,6 +161,26 @@ def test_a_damaged_summary_is_one_line(runs: Path, name: str, damage: str, capsy
         assert json.loads((runs / name / "summary.json").read_text())["best"]  # it is made anew
 
 
+LOGS: dict[str, Callable[[Path], object]] = {
+    "another file": lambda p: p.write_bytes(p.with_name("gp_log.csv").read_bytes()),
+    "bytes": lambda p: p.write_bytes(p.read_bytes().replace(b"\n0,", b"\n\xff0,", 1)),
+    "a number": lambda p: p.write_bytes(p.read_bytes().replace(b"\n0,", b"\n0x,", 1)),
+    "quote": lambda p: p.write_bytes(p.read_bytes().replace(b"\n0,", b'\n"0,', 1)),
+}
+
+
+@pytest.mark.parametrize("damage", LOGS)
+def test_damaged_lines_of_the_training_log_are_left_out(runs: Path, damage: str) -> None:
+    log = runs / "separate/training_log.csv"
+    whole = log.read_text().splitlines()
+    LOGS[damage](log)
+    with pytest.warns(UserWarning, match=r"training_log\.csv: \d+ lines? damaged"):
+        assert exit_code("search", "--resume", str(runs / "separate"), "--no-plots") == 0
+    kept = log.read_text().splitlines()
+    assert kept[0] == whole[0]
+    assert len(kept) == (1 if damage == "another file" else len(whole) - 1)
+
+
 CONFIGS: dict[str, Any] = {
     "red": 5, "n_envs": "20", "horizon": 2.5, "units": "streets", "constraint": "none", "kernel": "round",
     "search": "magic", "first_version": None, "reward": {"hosts": "a"}, "total_episodes": "many", "margin": [],

@@ -103,12 +103,24 @@ def ready_to_start(start_method: StartMethod, modules: tuple[str, ...]) -> Itera
 
 @contextlib.contextmanager
 def interrupts_held() -> Iterator[None]:
-    """A Ctrl-C comes after this, and never to processes that are started inside."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """A Ctrl-C comes after this, and never to processes that are started inside.
+
+    To block it in this thread is not enough: a library's thread may receive it, and Python then raises it here.
+    """
+    held: list[int] = []
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    handler = signal.getsignal(signal.SIGINT) if is_lasting() else None
     try:
+        if handler is not None:
+            signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if handler is not None:
+            signal.signal(signal.SIGINT, handler)
+        if held:
+            signal.raise_signal(signal.SIGINT)
 
 
 def is_lasting() -> bool:
