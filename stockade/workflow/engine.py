@@ -25,7 +25,7 @@ from typing import Any
 import stockade
 from stockade.errors import WorkError
 from stockade.vector.local.channel import from_peer, quickly_pickled, to_worker
-from stockade.vector.local.machine import describe_exit, die_with, ready_to_start, use_one_thread
+from stockade.vector.local.machine import REAP_SECONDS, describe_exit, die_with, ready_to_start, use_one_thread
 from stockade.vector.ray.cluster import Connection as RayConnection
 from stockade.vector.ray.cluster import RayConfig
 from stockade.workflow.config import SearchConfig
@@ -178,10 +178,15 @@ class ProcessEngine(Engine):
     def _start(self, task: Task) -> Iterator[Event]:
         context: Any = multiprocessing.get_context("forkserver")
         ours, theirs = context.Pipe(duplex=False)
-        with theirs, self._lock, ready_to_start("forkserver", self._modules):  # closed: a death shows as the end of it
-            arguments = theirs, task.number, to_worker((self._train, task)), os.getpid()
-            process = context.Process(target=_work, args=arguments, name="stockade-workflow", daemon=True)
-            process.start()
+        arguments = theirs, task.number, to_worker((self._train, task)), os.getpid()
+        process = context.Process(target=_work, args=arguments, name="stockade-workflow", daemon=True)
+        try:
+            with theirs, self._lock, ready_to_start("forkserver", self._modules):
+                process.start()  # after it `theirs` is closed here: a death shows as the end of the connection
+        except (EOFError, OSError) as error:  # the fork server was killed, or no process can be had
+            ours.close()
+            time.sleep(REAP_SECONDS)
+            return _lost(f"could not be started ({type(error).__name__}: {error})")
         self._workers.add(process)
         return self._receive(ours, process)
 
@@ -203,6 +208,12 @@ class ProcessEngine(Engine):
     def _end_workers(self) -> None:
         for process in list(self._workers):
             process.kill()
+
+
+def _lost(text: str) -> Iterator[Event]:
+    """The events of a training whose worker never ran."""
+    raise WorkerLostError(text)
+    yield
 
 
 def _work(connection: Connection, number: int, pickled: bytes, parent: int) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
+from multiprocessing import forkserver
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -114,6 +117,27 @@ def test_a_worker_that_is_killed_is_replaced_and_its_training_continues_from_the
     assert isinstance(mine[-1], WorkflowResult)
     assert without_time(mine[-1]) == without_time(expected)
     assert sum(isinstance(e, WorkflowResult) for e in events) == 4
+
+
+@pytest.mark.parametrize("start", [1, 3])  # the first worker, and the one that replaces a dead one
+def test_a_worker_that_cannot_be_started_because_the_fork_server_was_killed_is_lost(
+    start: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect, starts = forkserver.connect_to_new_process, itertools.count(1)
+
+    def dead_once(fds: list[int]) -> Any:
+        if next(starts) == start:
+            raise EOFError("unexpected EOF")
+        return connect(fds)
+
+    monkeypatch.setattr(forkserver, "connect_to_new_process", dead_once)
+    engine = local_engine(2, FakeTrainer(die=(1,), deaths=1, marks=tmp_path))
+    try:
+        events = play(engine, [task(0), task(1)])
+    finally:
+        engine.close()
+    assert ["could not be started" in e.reason for e in events if isinstance(e, Restarted)].count(True) == 1
+    assert {e.number for e in events if isinstance(e, WorkflowResult)} == {0, 1}
 
 
 def test_a_workflow_that_kills_every_worker_is_given_up_with_a_typed_error(tmp_path: Path) -> None:

@@ -20,7 +20,14 @@ from stockade.errors import UnsupportedFeatureError, WorkerDiedError, WorkerErro
 from stockade.startup import WORKER
 from stockade.vector.host import SliceSpec
 from stockade.vector.local.channel import Channel, from_peer, milliseconds_until, quickly_pickled, to_worker
-from stockade.vector.local.machine import StartMethod, allow_open_files, describe_exit, is_lasting, ready_to_start
+from stockade.vector.local.machine import (
+    REAP_SECONDS,
+    StartMethod,
+    allow_open_files,
+    describe_exit,
+    is_lasting,
+    ready_to_start,
+)
 from stockade.vector.local.shared import MESSAGE, PAYLOAD, STEP_ALL, Ring, SharedBlock, ring_bytes
 from stockade.vector.local.worker import Placement, run_worker
 from stockade.vector.outcome import Outcome
@@ -28,7 +35,6 @@ from stockade.vector.spaces import Buffers, Layout
 from stockade.vector.workers import STEPS, Call, Replies, Worker, WorkerVectorEnv
 
 _DIE_SECONDS = 1.0
-_REAP_SECONDS = 0.1  # until `multiprocessing` can know that the fork server is dead, and starts another one
 _FDS_PER_WORKER = 5
 _AWAKE = 0.0005
 """Seconds that a worker with a core of its own stays awake for the next command."""
@@ -71,7 +77,7 @@ class ProcessWorker(Worker):
                 self.process.start()
             except (EOFError, ConnectionError) as error:
                 ours.close()
-                time.sleep(_REAP_SECONDS)
+                time.sleep(REAP_SECONDS)
                 message = f"{self.name} could not be started: the fork server was killed."
                 raise WorkerDiedError(message, spec.index, spec.env_ids) from error
             except BaseException:

@@ -23,6 +23,7 @@ ONE_THREAD = {**{f"{name}_NUM_THREADS": "1" for name in _LIBRARIES}, "VECLIB_MAX
 """Environment variables that keep numerical libraries to one thread."""
 _CGROUP = Path("/sys/fs/cgroup")
 _start_lock = threading.Lock()
+REAP_SECONDS = 0.1  #: until `multiprocessing` can know that the fork server is dead, and starts another one
 
 
 def available_memory() -> int | None:
