@@ -186,10 +186,15 @@ def test_ctrl_c_that_another_thread_receives_waits_while_workers_are_forked():
     sender = threading.Thread(target=lambda: now.wait() and os.kill(os.getpid(), signal.SIGINT))
     sender.start()  # before SIGINT is blocked, so that it can receive it
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ()), signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt), interrupts_held():
-        now.set()
-        sender.join()
-        lines.append("the last line inside")
+
+    def inside():
+        with interrupts_held():
+            now.set()
+            sender.join()
+            lines.append("the last line inside")
+
+    with pytest.raises(KeyboardInterrupt):
+        inside()
     assert lines
     assert (signal.pthread_sigmask(signal.SIG_BLOCK, ()), signal.getsignal(signal.SIGINT)) == before
 
