@@ -34,23 +34,30 @@ def end_after_cleaning_up() -> None:
     end()
 
 
+def raise_once(number: int, frame: FrameType | None) -> None:
+    """A KeyboardInterrupt; another Ctrl-C ends at once, or it could be lost in a destructor on the way out."""
+    signal.signal(signal.SIGINT, end)
+    raise KeyboardInterrupt
+
+
 @contextlib.contextmanager
 def at_once() -> Iterator[None]:
     """In the command, Ctrl-C inside ends the process at once."""
-    takes_over = IS_COMMAND and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    before = signal.getsignal(signal.SIGINT)
+    takes_over = IS_COMMAND and before in (signal.default_int_handler, raise_once)
     if takes_over:
         signal.signal(signal.SIGINT, end)
     try:
         yield
     finally:
         if takes_over:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGINT, before)
 
 
 def as_exceptions() -> None:
     """The command begins its work: from now on Ctrl-C is a KeyboardInterrupt."""
     if IS_COMMAND and signal.getsignal(signal.SIGINT) is end:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, raise_once)
 
 
 if IS_COMMAND and signal.getsignal(signal.SIGINT) is signal.default_int_handler:

@@ -163,7 +163,10 @@ class Command:
 
     def _run(self, before: Callable[[], None] | None) -> None:
         import stockade.cli
+        from stockade import interrupts
 
+        interrupts.IS_COMMAND = True  # which cannot be seen in our arguments
+        signal.signal(signal.SIGINT, interrupts.end)
         if before is not None:
             before()
         stockade.cli.main(self.words)

@@ -283,6 +283,27 @@ def test_ctrl_c_while_it_starts_is_one_line_and_130(arguments: list[str], tmp_pa
         assert "interrupted" in said or "stopped by SIGINT" in said
 
 
+def test_a_second_ctrl_c_while_the_first_is_on_its_way_out_ends_at_once() -> None:
+    code = """
+import os, signal
+from stockade import interrupts
+interrupts.IS_COMMAND = True
+signal.signal(signal.SIGINT, interrupts.end)
+interrupts.as_exceptions()
+class Last:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+last = Last()
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+except KeyboardInterrupt:
+    del last
+print("not at once")
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "stockade: interrupted\n")
+
+
 def test_nothing_changes_for_ctrl_c_in_other_programs() -> None:
     code = "import signal, stockade; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"
