@@ -102,6 +102,9 @@ class CheckpointFolder:
         with contextlib.suppress(OSError):  # they only take space
             for old in self.numbers()[: -self.keep]:
                 remove(self.folder / f"checkpoint-{old:08d}")
+            for arrays in self.folder.glob("checkpoint-*-*.safetensors"):
+                if not _json_of(self.folder / arrays.name.rpartition("-")[0]).exists():  # of one that a kill cut short
+                    arrays.unlink(missing_ok=True)
         return True
 
     def save_best(self, checkpoint: Checkpoint) -> bool:

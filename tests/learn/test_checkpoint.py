@@ -125,6 +125,12 @@ def test_folder_keeps_the_last_and_the_best(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 6
 
 
+def test_arrays_that_a_kill_left_without_their_json_are_removed_by_the_next_save(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint-00000001-0123456789abcdef.safetensors").touch()
+    assert CheckpointFolder(tmp_path).save(2, Checkpoint({}, {}))
+    assert [path.name[:19] for path in tmp_path.glob("*.safetensors")] == ["checkpoint-00000002"]
+
+
 def test_a_damaged_one_falls_back_to_the_one_before_with_a_warning(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path, keep=3)
     for number in (1, 2):
