@@ -32,10 +32,10 @@ from stockade.workflow.strict import Played, StrictVectorEnv, joined
 USEFUL_ACTIONS = tuple(np.flatnonzero(ACTION_MASK).tolist())
 #: How far the places in the shares move from one iteration to the next, so that small shares get their turn.
 _GOLDEN = 0.6180339887498949
-#: Points that a Restore earns at the start of a training, beyond its price, and the episodes in which that runs out, or
-#: half of a smaller budget. With a third of them some trainings still gave up Restores, with twice as many one never
-#: learned to save them.
-RESTORE_BONUS, BONUS_EPISODES = 1.5, 40_000
+#: Points that a Restore earns at the start of a training, beyond its price, and the steps of all environments in which
+#: that runs out, or half of a smaller budget. With a third of them some trainings still gave up Restores, with twice as
+#: many one never learned to save them.
+RESTORE_BONUS, BONUS_STEPS = 1.5, 1_200_000
 
 
 class ConditionedTraining:
@@ -74,7 +74,7 @@ class ConditionedTraining:
     def advance(self, until: int) -> Played:
         """One iteration of PPO on the way to `until` episodes in all, where the schedules end; what was played."""
         self._assign(self.learner.iteration + 1)
-        bonus = RESTORE_BONUS * self.config.reward.restore * max(0.0, 1 - self.episodes / bonus_until(until))
+        bonus = RESTORE_BONUS * self.config.reward.restore * max(0.0, 1 - self.episodes / self.bonus_until(until))
         for env in self.envs:
             env.restore_bonus = bonus
         before, left = self.episodes, max(1, until - self.episodes)
@@ -82,6 +82,10 @@ class ConditionedTraining:
         self.learner.improve(result, self.progress)
         self.progress += (1.0 - self.progress) * min(1.0, (self.episodes - before) / left)
         return joined([env.take() for env in self.envs])
+
+    def bonus_until(self, budget: int) -> float:
+        """Episodes after which Restores are no longer paid for, in a training of so many."""
+        return min(BONUS_STEPS / self.config.horizon, budget / 2)
 
     def returns(self, episodes: int, seed: int, orders: Sequence[int] | None = None) -> np.ndarray:
         """(attackers, orders, episodes) of greedy episodes; episode e has the seed `seed + e` for every order.
@@ -135,11 +139,6 @@ class ConditionedTraining:
         self.add_orders([as_ranking(order) for order in rest["orders"][len(self.orders) :]])
         self.learner.restore(arrays, rest)
         self.shares, self.progress = arrays["shares"].copy(), float(rest["progress"])
-
-
-def bonus_until(budget: int) -> float:
-    """Episodes after which Restores are no longer paid for, in a training of so many."""
-    return min(BONUS_EPISODES, budget / 2)
 
 
 def greedy_returns(policy: Policy, env: StrictVectorEnv, order: int, seed: int) -> np.ndarray:

@@ -24,7 +24,7 @@ import numpy as np
 
 from stockade.learn.checkpoint import Checkpoint, CheckpointError, CheckpointFolder
 from stockade.learn.evaluate import mean_interval
-from stockade.workflow.conditioned import ConditionedTraining, bonus_until
+from stockade.workflow.conditioned import ConditionedTraining
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.gaussian_process import GaussianProcess, Observations
 from stockade.workflow.orders import FREE, HOST_UNITS, TYPES, UNITS, Order, Ranking, as_ranking, kendall
@@ -89,7 +89,9 @@ class TogetherTraining(ConditionedTraining):
         self.curves.shares.append(self.shares.tolist())
         self.curves.values.append(self._measured().tolist())
         self.curves.episodes.append(self.episodes)
-        paid = sum(episodes <= bonus_until(self.budget) for episodes in self.curves.episodes)  # rounds with a bonus
+        paid = sum(
+            episodes <= self.bonus_until(self.budget) for episodes in self.curves.episodes
+        )  # rounds with a bonus
         if self.last_goal == self.budget and no_longer_improving(self.curves.values[max(self._first_round, paid) :]):
             self.last_goal = min(self.budget, int(self.episodes * (1 + FINISH)))
 

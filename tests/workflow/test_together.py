@@ -135,10 +135,10 @@ def test_the_bonus_of_restores_runs_out_and_no_measured_value_has_it(monkeypatch
     half = len(bonuses) // 2
     assert bonuses[:half] == sorted(bonuses[:half], reverse=True)
     assert bonuses[0] > 1 > bonuses[half - 1] > 0 == max(bonuses[half:])  # a Restore costs 1
-    assert conditioned.bonus_until(10**6) == conditioned.BONUS_EPISODES
+    assert training.bonus_until(10**7) * config.horizon == conditioned.BONUS_STEPS
     values, weights = training.returns(20, VALIDATION_SEED), training.policy.flat.detach().clone()
     monkeypatch.setattr(conditioned, "RESTORE_BONUS", 50.0)
-    training.advance(10**6)
+    training.advance(10**7)
     assert training.envs[0].restore_bonus > 1
     training.policy.flat.data.copy_(weights)
     assert np.array_equal(training.returns(20, VALIDATION_SEED), values)
@@ -160,7 +160,8 @@ def test_whether_an_extension_still_improves_is_not_judged_by_the_rounds_before_
 def test_values_at_rest_while_restores_are_paid_for_do_not_end_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
     judged: list[int] = []
     monkeypatch.setattr("stockade.workflow.together.no_longer_improving", lambda values: judged.append(len(values)))
-    curves = trained(SearchConfig(**SMALL), None).curves
-    after = sum(episodes > conditioned.bonus_until(SMALL["total_episodes"]) for episodes in curves.episodes)
+    training = trained(SearchConfig(**SMALL), None)
+    curves, paid = training.curves, training.bonus_until(SMALL["total_episodes"])
+    after = sum(episodes > paid for episodes in curves.episodes)
     assert judged[-1] == after < len(curves.episodes)
     assert judged[0] == 0
