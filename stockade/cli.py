@@ -41,7 +41,7 @@ Examples:
   stockade train --red-agent meander       train your own agent
   stockade runs                            list what was trained, and how well
   stockade evaluate meander-memory-seed0   how good is the agent you trained?
-  stockade replay champion --open          what does it do, and what was each move worth?
+  stockade replay champion --open          see an episode, move by move
 
 stockade COMMAND --help explains the flags of a command.
 stockade --version prints the version."""

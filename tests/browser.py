@@ -69,9 +69,9 @@ class Browser:
         return [url for params in asked if not (url := params["request"]["url"]).startswith("data:")]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """One browser for all tests of a process; each opens its own page in it."""
+    """One browser for the tests of a module, gone after them: other tests look for processes that were left behind."""
     if CHROMIUM is None or DRIVER is None:
         pytest.skip("NO BROWSER: THE PAGES ARE NOT TESTED. `make browser` installs Chromium on Debian, as root.")
     webdriver = pytest.importorskip("selenium.webdriver")

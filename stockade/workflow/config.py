@@ -270,7 +270,7 @@ class SearchConfig:
         return cls.resumed(given.resume, Path(given.runs or cls.runs)) if given.resume else cls()
 
     @classmethod
-    def resumed(cls, name: str, runs: Path, **session: Any) -> "SearchConfig":
+    def resumed(cls, name: str, runs: Path, /, **session: Any) -> "SearchConfig":
         """The settings of a search, to continue it with; those of a session are the defaults, unless given."""
         from stockade.workflow.store import SearchFolder
 

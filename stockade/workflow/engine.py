@@ -24,6 +24,7 @@ from typing import Any
 
 import stockade
 from stockade.errors import WorkError
+from stockade.startup import WORKER
 from stockade.vector.local.channel import from_peer, quickly_pickled, to_worker
 from stockade.vector.local.machine import REAP_SECONDS, describe_exit, die_with, ready_to_start, use_one_thread
 from stockade.vector.ray.cluster import Connection as RayConnection
@@ -179,7 +180,7 @@ class ProcessEngine(Engine):
         context: Any = multiprocessing.get_context("forkserver")
         ours, theirs = context.Pipe(duplex=False)
         arguments = theirs, task.number, to_worker((self._train, task)), os.getpid()
-        process = context.Process(target=_work, args=arguments, name="stockade-workflow", daemon=True)
+        process = context.Process(target=_work, args=arguments, name=f"{WORKER}{task.number}", daemon=True)
         try:
             with theirs, self._lock, ready_to_start("forkserver", self._modules):
                 process.start()  # after it `theirs` is closed here: a death shows as the end of the connection
