@@ -134,11 +134,14 @@ def training_noise(rounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def last_gains(rounds: np.ndarray) -> np.ndarray:
-    """(attackers, orders) mean of the last few rounds minus that of as many before them; 0 if there is one only."""
+    """(attackers, orders) median of the last few rounds minus that of as many before them; 0 if there is one only.
+
+    Medians, since a greedy policy may play badly in a single round.
+    """
     few = min(GAIN_ROUNDS, len(rounds) // 2)
     if not few:
         return np.zeros(rounds.shape[1:])
-    return np.asarray(rounds[-few:].mean(axis=0) - rounds[-2 * few : -few].mean(axis=0))
+    return np.asarray(np.median(rounds[-few:], axis=0) - np.median(rounds[-2 * few : -few], axis=0))
 
 
 def _sample_grouped(means: np.ndarray, noise: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndarray:
