@@ -89,10 +89,10 @@ class TogetherTraining(ConditionedTraining):
         self.curves.shares.append(self.shares.tolist())
         self.curves.values.append(self._measured().tolist())
         self.curves.episodes.append(self.episodes)
-        paid = sum(
-            episodes <= self.bonus_until(self.budget) for episodes in self.curves.episodes
-        )  # rounds with a bonus
-        if self.last_goal == self.budget and no_longer_improving(self.curves.values[max(self._first_round, paid) :]):
+        bonus_until = self.bonus_until(self.budget)
+        rounds_with_bonus = sum(episodes <= bonus_until for episodes in self.curves.episodes)
+        since = self.curves.values[max(self._first_round, rounds_with_bonus) :]
+        if self.last_goal == self.budget and no_longer_improving(since):
             self.last_goal = min(self.budget, int(self.episodes * (1 + FINISH)))
 
     def _measured(self) -> np.ndarray:
