@@ -80,14 +80,18 @@ def find_folder(name: str, runs: Path, kind: str = "run") -> Path:
     raise InputError(f"there is no {kind} {name!r} in {runs}, nor such a folder with a config.json.{near}")
 
 
+def is_search(folder: Path) -> bool:
+    """Whether it is the folder of a search, not of a training run."""
+    try:
+        return bool(json.loads((folder / "config.json").read_text()).get("command") == "search")
+    except (OSError, ValueError, AttributeError) as error:
+        raise InputError(f"{folder / 'config.json'} cannot be used: {error}") from error
+
+
 def find_run(name: str, runs: Path) -> Path:
     """Folder of a training run, by its name or path."""
     folder = find_folder(name, runs)
-    try:
-        is_search = json.loads((folder / "config.json").read_text()).get("command") == "search"
-    except (OSError, ValueError, AttributeError) as error:
-        raise InputError(f"{folder / 'config.json'} cannot be used: {error}") from error
-    if is_search:
+    if is_search(folder):
         raise InputError(f"{folder} is a search, not a training run; to continue it: stockade search --resume "
                          f"{folder}; to play its best policy: stockade evaluate {folder}")  # fmt: skip
     return folder

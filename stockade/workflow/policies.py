@@ -3,6 +3,7 @@
 search folder (summary.json) or file of a policy -> OrderAgent -> `allowed`: what of its actions is carried out
 """
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from stockade.errors import InputError, did_you_mean
 from stockade.learn.agents import Agent, agent_of
 from stockade.learn.checkpoint import Checkpoint
 from stockade.learn.checkpoint import load as load_checkpoint
+from stockade.learn.files import is_search
 from stockade.learn.policy import Architecture, Policy
 from stockade.workflow.orders import UNITS, Judge, Ranking, Units, as_ranking, compromised
 from stockade.workflow.store import SearchFolder
@@ -40,9 +42,13 @@ class OrderAgent(Agent):
 
 
 def find_search(name: str | Path, runs: Path) -> Path | None:
-    """Folder of a search with a result of this version, by its name or path; None if there is none."""
-    folders = (runs / str(name), Path(name))
-    return next((f for f in folders if (f / "summary.json").is_file() and (f / "config.json").is_file()), None)
+    """Folder of a search, by its name or path; None if there is none. A search that is not finished has no result."""
+    for folder in (runs / str(name), Path(name)):
+        if (folder / "config.json").is_file():
+            with contextlib.suppress(InputError):  # a damaged config.json: a run whose checkpoints can be played
+                if (folder / "summary.json").is_file() or is_search(folder):
+                    return folder
+    return None
 
 
 def find_policy(
@@ -66,6 +72,9 @@ def find_policy(
 
 def load_search(folder: Path, *, order: str | None = None, greedy: bool = True) -> Agent:
     """The policy of a search for its best order, or for another that it judged; InputError if there is none."""
+    if not (folder / "summary.json").is_file():
+        raise InputError(f"{folder} has no summary.json: the search is not finished; to continue it: stockade search "
+                         f"--resume {folder}")  # fmt: skip
     with SearchFolder(folder).reading("summary.json") as summary:
         classes = {entry["order"]: entry for entry in summary["classes"]} if summary.get("format") == 2 else {}
         wanted = order or (summary["best"][0] if classes else "")

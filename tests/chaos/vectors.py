@@ -296,6 +296,8 @@ class Session:
 
     def kill(self, worker: int) -> None:
         if self.backend == "ray":
+            while self.by_recv and self.waiting:  # an actor tells its process only while nothing is in flight
+                self.receive()
             pid = self.envs.apply(lambda env: os.getpid(), [self.mates(worker)[0]])[0]
         else:
             pid = self.envs.worker_pids[worker]

@@ -134,6 +134,7 @@ def test_a_state_that_was_written_without_a_checksum_is_read(runs: Path) -> None
 
 SUMMARIES: dict[str, Callable[[Path], object]] = {
     "cut": lambda p: p.write_bytes(p.read_bytes()[:100]),
+    "removed": lambda p: p.unlink(),
     "list": lambda p: p.write_text("[]"),
     "bytes": lambda p: p.write_bytes(b"\xff" + p.read_bytes()),
     "best": lambda p: edit(p, best=5),
