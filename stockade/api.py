@@ -68,11 +68,12 @@ def train(
         settings: fields of `stockade.learn.config.TrainConfig` and `PPOConfig`, for instance red="meander",
             horizon=50, total_episodes=20_000, obs="bits", reward=RewardWeights(service=2), learning_rate=1e-3.
     """
-    from stockade.learn.config import TrainConfig, preset_named
+    from stockade.learn.config import TrainConfig
     from stockade.learn.train import train
 
     if resume is None:
-        return train(_configure(preset_named(preset), settings, "train", inner="ppo"), progress=progress)
+        base = TrainConfig.of_preset(preset) if preset else TrainConfig()
+        return train(_configure(base, settings, "train", inner="ppo"), progress=progress)
     if others := {*settings, *(["preset"] if preset else [])} - {"runs"}:
         raise InputError(f"resume= continues a run with its own settings; leave out {', '.join(sorted(others))}")
     return train(TrainConfig.resumed(str(resume), Path(settings.get("runs", "runs"))), progress=progress)

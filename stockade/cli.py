@@ -1,6 +1,7 @@
 """The command `stockade`. Each command is a dataclass in the package that does the work: its fields are the flags, its
 `run()` gives the exit code. Here they are only listed, parsed and run."""
 
+import argparse
 import contextlib
 import importlib
 import io
@@ -9,6 +10,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import tyro
@@ -52,8 +54,8 @@ def parse(name: str, arguments: Sequence[str]) -> Any:
     module, _, name_there = COMMANDS[name][0].partition(":")
     command: Any = getattr(importlib.import_module(module), name_there)
     given: dict[str, Any] = {"args": arguments, "prog": f"stockade {name}", "config": (tyro.conf.DisallowNone,)}
-    if hasattr(command, "defaults_of"):
-        given["default"] = command.defaults_of(arguments)
+    if hasattr(command, "resumed"):
+        given["default"] = defaults_of(command, arguments)
     said, shown = io.StringIO(), io.TextIOWrapper(io.BytesIO(), sys.stdout.encoding)  # which decides on frames
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(shown):
@@ -74,6 +76,17 @@ def parse(name: str, arguments: Sequence[str]) -> Any:
             wrapped = textwrap.fill(words, width, subsequent_indent=indent, break_on_hyphens=False)
             print(wrapped if len(line) > width else line)
         raise
+
+
+def defaults_of(command: Any, arguments: Sequence[str]) -> Any:
+    """What flags change: the settings of what --resume continues, or of a --preset, or the plain defaults."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for flag in ("--resume", "--runs", "--preset"):
+        parser.add_argument(flag, nargs="?")
+    given = parser.parse_known_args(list(arguments))[0]
+    if given.resume:
+        return command.resumed(given.resume, Path(given.runs or command.runs))
+    return command.of_preset(given.preset) if given.preset and hasattr(command, "of_preset") else command()
 
 
 def run(arguments: Sequence[str]) -> int:

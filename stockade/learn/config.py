@@ -1,16 +1,15 @@
 """The settings of training: dataclasses that the command line is made of, and presets. Nothing here imports Torch."""
 
-import argparse
 import inspect
 import json
 import numbers
 import signal
 import sys
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import tyro
 
@@ -25,6 +24,8 @@ OPTIONAL = tyro.conf.arg(help_behavior_hint="")  #: for flags without a default:
 RENAMED = {"red_agent": "red", "max_steps": "horizon"}
 AT_LEAST_1 = "must be at least 1"
 
+T = TypeVar("T")
+
 
 def require(config: object, names: Sequence[str], fine: Callable[[Any], object], problem: str) -> None:
     """Refuse settings that could not work, before any work; None, which is for not given, always can."""
@@ -37,14 +38,6 @@ def require(config: object, names: Sequence[str], fine: Callable[[Any], object],
 def require_seed(config: object) -> None:
     """Refuse a seed that is negative, or so large that seeds counted from it would not fit into 64 bits."""
     require(config, ("seed",), lambda v: 0 <= v < 2**63, "must be from 0 to 2**63 - 1")
-
-
-def flags_in(arguments: Sequence[str], *names: str) -> argparse.Namespace:
-    """What a command line says of some flags, before all of it is parsed; None for those that it lacks."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    for name in names:
-        parser.add_argument(f"--{name}", nargs="?")
-    return parser.parse_known_args(list(arguments))[0]
 
 
 def refuse_changes(asked: Any, own: Any, free: Collection[str] = ()) -> None:
@@ -71,6 +64,15 @@ def checked(config: type, settings: dict[str, Any]) -> dict[str, Any]:
             raise SettingError(name, value, f"is not possible: it must be {wanted}")
         changes[name] = value
     return changes
+
+
+def from_json(config: type[T], content: dict[str, Any]) -> T:
+    """A dataclass of settings, and those in it, from what JSON holds of `asdict`."""
+    hints = get_type_hints(config)
+    if unknown := content.keys() - hints.keys():
+        raise InputError(f"it has settings that this version does not know: {sorted(unknown)}")
+    parts = {name: from_json(hints[name], value) for name, value in content.items() if is_dataclass(hints[name])}
+    return config(**checked(config, content | parts))
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -184,12 +186,12 @@ class TrainConfig:
         return 128 + result.stopped if result.stopped is not None else 0 if result.saved else 1
 
     @classmethod
-    def defaults_of(cls, arguments: Sequence[str]) -> "TrainConfig":
-        """What the flags of a command line change: the settings of --resume or --preset, or the plain defaults."""
-        given = flags_in(arguments, "preset", "resume", "runs")
-        if given.resume:
-            return cls.resumed(given.resume, Path(given.runs or cls.runs))
-        return preset_named(given.preset)
+    def of_preset(cls, name: str) -> "TrainConfig":
+        """Settings that were found good and are worth a name."""
+        if name not in PRESETS:
+            near = did_you_mean(name, PRESETS)
+            raise SettingError("preset", name, f"is unknown; take one of {', '.join(PRESETS)}.{near}")
+        return PRESETS[name]
 
     @classmethod
     def resumed(cls, name: str, runs: Path) -> "TrainConfig":
@@ -208,13 +210,7 @@ class TrainConfig:
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
         """Back from config.json; that of version 0.1.0 too."""
-        content = {RENAMED.get(name, name): value for name, value in content.items()}
-        known = {f.name for kind in (cls, PPOConfig) for f in fields(kind)}
-        if unknown := {*content, *content["ppo"]} - known:
-            raise InputError(f"config.json has settings that this version does not know: {sorted(unknown)}")
-        ppo = PPOConfig(**checked(PPOConfig, content["ppo"]))
-        reward = RewardWeights(**content.get("reward", {}))
-        return cls(**checked(cls, {**content, "ppo": ppo, "reward": reward}))
+        return from_json(cls, {RENAMED.get(name, name): value for name, value in content.items()})
 
 
 def read_config(run: Path) -> TrainConfig:
@@ -242,11 +238,3 @@ CHAMPION = TrainConfig(
     ppo=PPOConfig(final_gamma=1.0, minibatch_size=1280, learning_rate=2e-3),
 )
 PRESETS = {"champion": CHAMPION}
-
-
-def preset_named(name: str | None) -> TrainConfig:
-    """Settings that were found good and are worth a name; the plain defaults for None."""
-    if name is None or name in PRESETS:
-        return PRESETS.get(name or "", TrainConfig())
-    near = did_you_mean(name, PRESETS)
-    raise SettingError("preset", name, f"is unknown; take one of {', '.join(PRESETS)}.{near}")

@@ -1,6 +1,5 @@
 """The settings of a workflow search: a dataclass that the command line is made of. Nothing here imports Torch."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -11,7 +10,7 @@ from stockade import interrupts
 from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights, WorldConfig
 from stockade.errors import InputError, flag_of
 from stockade.files import JsonFile
-from stockade.learn.config import AT_LEAST_1, OPTIONAL, PPOConfig, checked, flags_in, require, require_seed
+from stockade.learn.config import AT_LEAST_1, OPTIONAL, PPOConfig, from_json, require, require_seed
 
 #: Version of config.json; that of 0.1.0 has none.
 FORMAT = 2
@@ -254,20 +253,7 @@ class SearchConfig:
         if content.pop("format", 1) != FORMAT:
             raise InputError("this search is of another version of Stockade and cannot be continued; its policies can "
                              "be evaluated and its summary.json read")  # fmt: skip
-        known = {f.name for kind in (cls, RewardFlags) for f in fields(kind)}
-        if unknown := {*content, *content["first_version"]} - known:
-            raise InputError(f"it has settings that this version does not know: {sorted(unknown)}")
-        parts = {
-            "first_version": RewardFlags(**checked(RewardFlags, content["first_version"])),
-            "reward": RewardWeights(**checked(RewardWeights, content["reward"])),
-        }
-        return cls(**checked(cls, {**content, **parts}))
-
-    @classmethod
-    def defaults_of(cls, arguments: Sequence[str]) -> "SearchConfig":
-        """What the flags of a command line change: the settings of --resume, or the plain defaults."""
-        given = flags_in(arguments, "resume", "runs")
-        return cls.resumed(given.resume, Path(given.runs or cls.runs)) if given.resume else cls()
+        return from_json(cls, content)
 
     @classmethod
     def resumed(cls, name: str, runs: Path, /, **session: Any) -> "SearchConfig":

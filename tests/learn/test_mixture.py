@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import stockade
 from stockade.cage2.config import WorldConfig
-from stockade.cli import main
+from stockade.cli import defaults_of, main
 from stockade.errors import InputError
 from stockade.learn import load
 from stockade.learn.config import CHAMPION, PPOConfig, TrainConfig
@@ -148,11 +148,11 @@ def test_validation_chooses_the_best_and_export_plays_it_anywhere(
 
 
 def test_flags_change_single_settings_of_a_preset() -> None:
-    assert TrainConfig.defaults_of(["--seed", "1", "--preset", "champion"]) is CHAMPION
-    assert TrainConfig.defaults_of(["--preset=champion"]) is CHAMPION
-    assert TrainConfig.defaults_of(["--seed", "1"]) == TrainConfig()
+    assert defaults_of(TrainConfig, ["--seed", "1", "--preset", "champion"]) is CHAMPION
+    assert defaults_of(TrainConfig, ["--preset=champion"]) is CHAMPION
+    assert defaults_of(TrainConfig, ["--seed", "1"]) == TrainConfig()
     with pytest.raises(InputError, match="champion"):
-        TrainConfig.defaults_of(["--preset", "winner"])
+        defaults_of(TrainConfig, ["--preset", "winner"])
     cells = {(c.world.red, c.world.horizon, c.world.rules) for c in cells_of(CHAMPION)}
     assert len(cells) == 9
 
