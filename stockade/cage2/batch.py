@@ -16,7 +16,7 @@ import numpy as np
 
 from stockade.cage2 import kernel
 from stockade.cage2.config import WorldConfig
-from stockade.cage2.history import MEMORY, MEMORY_SIZE, recall_batch, remember_batch
+from stockade.cage2.history import MEMORY, MEMORY_SIZE, remember_batch
 from stockade.cage2.jit import as_records
 from stockade.cage2.prepare import prepare
 from stockade.cage2.scenario import N_HOSTS
@@ -28,14 +28,15 @@ from stockade.cores import available_cores
 #: Worlds that a thread should have at least. To wake it and to wait for it takes 0.1 to 0.2 ms on a virtual machine, as
 #: long as 4096 worlds take; with twice as many a second thread gains even then.
 WORLDS_PER_THREAD = 8192
-_MEMORY = ("worlds", "ledgers", "memory")
+Ranges = list[tuple[int, int]] | None  #: of worlds, [begin, end); None for all
 #: How records lie in memory: snapshots and checkpoints hold them as bytes, which mean nothing in another layout.
 LAYOUT = hashlib.sha256(str((WORLD, ledger_dtype(1), MEMORY)).encode()).hexdigest()[:16]
 
 
-def rows_of_bytes(records: np.ndarray) -> np.ndarray:
-    """(n, itemsize) uint8 view of a structured array. Copies of it are quick, and equal to the last padding byte."""
-    return records.view(np.uint8).reshape(len(records), records.dtype.itemsize)
+def _dtypes(config: WorldConfig) -> list[Any]:
+    """Of worlds, ledgers and memory. All are kept as rows of bytes: copies are quick, and equal to the last padding."""
+    ledger = ledger_dtype(config.horizon) if config.chance == "cyborg" else None
+    return [WORLD, ledger, MEMORY if config.obs == "memory" else None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +83,10 @@ class Snapshot:
 class Batch:
     """`n` worlds of one configuration."""
 
+    worlds: Any  #: (n,) WORLD
+    ledgers: Any  #: under `chance="cyborg"`, else None
+    memory: Any  #: what blue remembers, (n,) MEMORY with `obs="memory"`, else None
+
     def __init__(self, config: WorldConfig, n: int, threads: int | None = None) -> None:
         """Set the memory aside. `threads`: None chooses by the size of the batch and the cores."""
         if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
@@ -90,56 +95,47 @@ class Batch:
             threads = max(1, min(available_cores(), n // WORLDS_PER_THREAD))
         if isinstance(threads, bool) or not isinstance(threads, (int, np.integer)) or threads < 1:
             raise ValueError(f"threads={threads!r} must be a whole number of at least 1, or None to choose by size")
-        self.config = config
-        self.n = int(n)
-        self.worlds = np.zeros(n, WORLD)
-        ledger = ledger_dtype(config.horizon) if config.chance == "cyborg" else None
-        prepare(ledger, memory=config.obs == "memory")
-        self.ledgers = None if ledger is None else np.zeros(n, ledger)
-        # What blue remembers, and the 52 bits that kernels write where users get more.
-        self.memory = self._bits = None
-        if config.obs == "memory":
-            self.memory, self._bits = np.zeros(n, MEMORY), np.zeros((n, OBS_SIZE), np.uint8)
-        self.obs_size = OBS_SIZE if self.memory is None else MEMORY_SIZE
-        self._all = np.ones(n, np.bool_)
+        self.config, self.n = config, int(n)
+        _, ledger, memory = _dtypes(config)
+        prepare(ledger, memory is not None)
+        self.obs_size = OBS_SIZE if memory is None else MEMORY_SIZE
+        self._bytes: list[Any] = [None if d is None else np.zeros((n, d.itemsize), np.uint8) for d in _dtypes(config)]
         parts = min(int(threads), self.n)
         self._slices = [(self.n * k // parts, self.n * (k + 1) // parts) for k in range(parts)]
-        self._pool: ThreadPoolExecutor | None = None
-        self._pool_process = 0  # threads do not survive a fork
         self._bind()
 
     def _bind(self) -> None:
-        """Views of the memory: the true state for users, bytes for snapshots, records for the kernel."""
-        self.truth = TrueState.of(self.worlds)
-        memory = self.worlds, self.ledgers, self.memory
-        self._bytes: list[Any] = [None if part is None else rows_of_bytes(part) for part in memory]
-        *self.records, self._memory = [None if part is None else as_records(part) for part in memory]
+        """Views of the memory: records for us and for the kernel, the true state for users."""
+        parts = [None if rows is None else rows.reshape(-1).view(dtype)
+                 for rows, dtype in zip(self._bytes, _dtypes(self.config), strict=True)]  # fmt: skip
+        self.worlds, self.ledgers, self.memory = parts
+        *self.records, self._memory = [None if part is None else as_records(part) for part in parts]
         self.constants = as_records(INITIAL), as_records(self.config.settings())
+        self.truth = TrueState.of(self.worlds)
+        # The 52 bits that kernels write where users get more.
+        self._bits = None if self.memory is None else np.zeros((self.n, OBS_SIZE), np.uint8)
+        self._all = np.ones(self.n, np.bool_)
+        self._pool: ThreadPoolExecutor | None = None
+        self._pool_process = 0  # threads do not survive a fork
 
     def part(self, i: int) -> Batch:
         """World i alone, in the same memory: each sees what the other does."""
         part = Batch.__new__(Batch)
-        rows = {name: None if (all_rows := getattr(self, name)) is None else all_rows[i : i + 1]
-                for name in (*_MEMORY, "_bits", "_all")}  # fmt: skip
-        part.__dict__.update(self.__dict__, n=1, _slices=[(0, 1)], _pool=None, **rows)
-        part._bind()
+        rows = [None if rows is None else rows[i : i + 1] for rows in self._bytes]
+        part.__setstate__({**self.__getstate__(), "n": 1, "_slices": [(0, 1)], "_bytes": rows})
         return part
 
     def move_to(self, worlds: np.ndarray) -> None:
         """Let the worlds live in this memory from now on, such as memory that is shared with another process."""
-        rows_of_bytes(worlds)[...] = self._bytes[0]
-        self.worlds = worlds
+        rows = worlds.view(np.uint8).reshape(self.n, -1)
+        rows[...] = self._bytes[0]
+        self._bytes[0] = rows
         self._bind()
 
     def __getstate__(self) -> dict[str, Any]:
-        # Memory as bytes (copies by fields would not be equal in the padding), no threads, no views.
-        left_out = dict.fromkeys(("_pool", "truth", "_bytes", "records", "_memory", "constants"))
-        return {**self.__dict__, **left_out, **dict(zip(_MEMORY, self._bytes, strict=True))}
+        return {name: getattr(self, name) for name in ("config", "n", "obs_size", "_slices", "_bytes")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, dtype in zip(_MEMORY, (WORLD, ledger_dtype(state["config"].horizon), MEMORY), strict=True):
-            if state[name] is not None:
-                state[name] = state[name].reshape(-1).view(dtype)
         self.__dict__.update(state)
         self._bind()
 
@@ -151,7 +147,7 @@ class Batch:
         if given.any():
             self._run(kernel.seed_batch, *self.records, seeds.values, given)
         self._run(kernel.reset_batch, *self.records, *self.constants, chosen, self.words_for(obs))
-        self._recall(obs)
+        self.remember(None, obs)
 
     def step(
         self,
@@ -175,22 +171,17 @@ class Batch:
     def observe(self, obs: np.ndarray) -> None:
         """Write what blue sees now, (n, obs_size) uint8, without a step."""
         self.words_for(obs)[...] = self.worlds["obs"][:, :N_HOSTS]
-        self._recall(obs)
+        self.remember(None, obs)
 
     def words_for(self, obs: np.ndarray) -> np.ndarray:
         """(n, 13) int32 for the kernel to write the bits of `obs` into; with `obs="memory"` on the way there."""
         return (obs if self._bits is None else self._bits).view(np.int32)
 
-    def remember(self, actions: np.ndarray, obs: np.ndarray, ranges: list[tuple[int, int]] | None = None) -> None:
-        """With `obs="memory"`: after the kernel's step, let blue remember it and write all that blue knows."""
+    def remember(self, actions: np.ndarray | None, obs: np.ndarray, ranges: Ranges = None) -> None:
+        """With `obs="memory"`, after the kernel: let blue remember its step, if any, and write all that it knows."""
         if self.memory is not None:
             lived = actions, self._column("blue_success"), self._column("time"), self.config.horizon, self._bits
             self._run(remember_batch, self._memory, *lived, obs, ranges=ranges)
-
-    def _recall(self, obs: np.ndarray) -> None:
-        if self.memory is not None:
-            lived = self._column("time"), self.config.horizon, self._bits
-            self._run(recall_batch, self._memory, *lived, obs)
 
     def _column(self, field: str) -> np.ndarray:
         """A field of all worlds, contiguous: a kernel would be compiled once more for one that is not."""
@@ -205,7 +196,7 @@ class Batch:
         kernel.peek_batch(self.records[1], scratch, peeks, drawn)
         return peeks, drawn
 
-    def _run(self, entry_point: Callable[..., None], *args: Any, ranges: list[tuple[int, int]] | None = None) -> None:
+    def _run(self, entry_point: Callable[..., None], *args: Any, ranges: Ranges = None) -> None:
         """Call a kernel on all worlds, a thread per slice; or on these ranges of worlds, in this thread."""
         if ranges is not None or len(self._slices) == 1:
             for begin, end in self._slices if ranges is None else ranges:
@@ -245,12 +236,11 @@ class Batch:
         if len(snapshot) not in (1, room):
             raise ValueError(f"the snapshot holds {len(snapshot)} worlds, which do not fit into {room}; take one of "
                              f"{room} worlds, or of a single one")  # fmt: skip
-        parts = list(zip(self._bytes, snapshot.parts, strict=True))
         shapes = [(None if rows is None else (len(snapshot), rows.shape[1])) for rows in self._bytes]
         if snapshot.layout != LAYOUT or shapes != [None if part is None else part.shape for part in snapshot.parts]:
             raise ValueError("the snapshot is laid out differently, as one of another version of Stockade may be")
         seeds = None if seed is None else read_seeds(seed, self.n)
-        for rows, saved in parts:
+        for rows, saved in zip(self._bytes, snapshot.parts, strict=True):
             if rows is not None:
                 rows[part] = saved
         if seeds is not None:

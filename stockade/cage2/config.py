@@ -16,12 +16,8 @@ MAX_HORIZON = 30_000  #: counters in the state have 16 bits
 MAX_WEIGHT = 1e300  #: beyond it a reward could be infinite
 RULES = ("current", "leaderboard")
 OBSERVATIONS = ("bits", "memory")
-
-
-def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    if not isinstance(value, str) or value not in allowed:
-        near = did_you_mean(str(value), allowed)
-        raise SettingError(name, value, f"is unknown; take one of {', '.join(map(repr, allowed))}.{near}")
+_WORDS = {"red": (*RED_AGENTS, *RED_ALIASES), "rules": RULES, "chance": ("fast", "cyborg"),
+          "green": ("sleep", "active"), "obs": OBSERVATIONS}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -62,11 +58,10 @@ class WorldConfig:
     def __post_init__(self) -> None:
         if isinstance(self.red, str) and self.red in RED_ALIASES:
             object.__setattr__(self, "red", RED_ALIASES[self.red])
-        _one_of("red", self.red, (*RED_AGENTS, *RED_ALIASES))
-        _one_of("rules", self.rules, RULES)
-        _one_of("chance", self.chance, ("fast", "cyborg"))
-        _one_of("green", self.green, ("sleep", "active"))
-        _one_of("obs", self.obs, OBSERVATIONS)
+        for name, allowed in _WORDS.items():
+            if not isinstance(value := getattr(self, name), str) or value not in allowed:
+                near = did_you_mean(str(value), allowed)
+                raise SettingError(name, value, f"is unknown; take one of {', '.join(map(repr, allowed))}.{near}")
         if isinstance(self.reward, dict) and set(self.reward) <= {field.name for field in fields(RewardWeights)}:
             object.__setattr__(self, "reward", RewardWeights(**self.reward))  # as dataclasses.asdict and JSON give it
         if not isinstance(self.reward, RewardWeights):

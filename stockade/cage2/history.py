@@ -107,27 +107,15 @@ def _write(memory: Any, bits: Any, steps_left: Any, out: Any) -> None:
         out[_CLOCK_BITS + i] = steps_left >= _CLOCK[i]
 
 
-# What Python calls; `times` are the steps of each episode so far.
-entry_point = cached(*KERNEL_SOURCES, "cage2/history.py")
-
-
-@entry_point
+@cached(*KERNEL_SOURCES, "cage2/history.py")
 def remember_batch(memory, actions, success, times, horizon, bits, out, begin, end):  # type: ignore[no-untyped-def]
-    """After a step of worlds [begin, end); at time 0 one has just begun a new episode."""
+    """After a step of worlds [begin, end), or without one if `actions` is None; `times` are the steps of each episode,
+    and at time 0 one has just begun."""
     for i in range(begin, end):
         if times[i] == 0:
             _forget(memory[i])
-        else:
+        elif actions is not None:
             _remember(memory[i], actions[i], success[i] == FALSE, bits[i])
-        _write(memory[i], bits[i], horizon - times[i], out[i])
-
-
-@entry_point
-def recall_batch(memory, times, horizon, bits, out, begin, end):  # type: ignore[no-untyped-def]
-    """Without a step: after a reset, or when worlds were put back."""
-    for i in range(begin, end):
-        if times[i] == 0:
-            _forget(memory[i])
         _write(memory[i], bits[i], horizon - times[i], out[i])
 
 
@@ -153,17 +141,18 @@ class MemoryObservation(gymnasium.Wrapper[np.ndarray, Any, np.ndarray, Any]):
         """Begin an episode and forget the last."""
         bits, info = self.env.reset(seed=seed, options=options)
         self._time[0] = 0
-        return self._observe(recall_batch, bits), info
+        return self._observe(None, True, bits), info
 
     def step(self, action: Any) -> tuple[np.ndarray, Any, bool, bool, dict[str, Any]]:
         """Act, and remember it."""
         bits, reward, terminated, truncated, info = self.env.step(action)
         self._time[0] += 1
-        happened = np.array([action], np.int64), np.array([bool(info["blue_success"])], np.int8)
-        return self._observe(remember_batch, bits, *happened), reward, terminated, truncated, info
+        obs = self._observe(np.array([action], np.int64), bool(info["blue_success"]), bits)
+        return obs, reward, terminated, truncated, info
 
-    def _observe(self, entry_point: Any, bits: np.ndarray, *happened: np.ndarray) -> np.ndarray:
+    def _observe(self, actions: np.ndarray | None, success: bool, bits: np.ndarray) -> np.ndarray:
         out = np.empty((1, MEMORY_SIZE), np.uint8)
+        lived = actions, np.array([success], np.int8), self._time, self._horizon
         row = np.ascontiguousarray(bits, np.uint8).reshape(1, OBS_SIZE)
-        entry_point(as_records(self._memory), *happened, self._time, self._horizon, row, out, 0, 1)
+        remember_batch(as_records(self._memory), *lived, row, out, 0, 1)
         return out[0]

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from stockade.cage2 import kernel
-from stockade.cage2.history import MEMORY, MEMORY_SIZE, recall_batch, remember_batch
+from stockade.cage2.history import MEMORY, MEMORY_SIZE, remember_batch
 from stockade.cage2.jit import JIT_DISABLED
 from stockade.cage2.state import INITIAL, OBS_SIZE, WORLD
 
@@ -53,10 +53,10 @@ def prepare(ledger: np.dtype | None, memory: bool = False) -> None:
         if ledger is not None:
             kernel.peek_batch(ledgers, np.zeros(1, ledger), np.zeros(1, np.uint32), np.zeros(1, np.int64))
     if memory:
-        lived = worlds["time"], 1, bits, np.zeros((1, MEMORY_SIZE), np.uint8)
+        lived = worlds["blue_success"], worlds["time"], 1, bits, np.zeros((1, MEMORY_SIZE), np.uint8)
         with _alone(remember_batch, "memory", 1):
-            remember_batch(np.zeros(1, MEMORY), actions, worlds["blue_success"], *lived, 0, 1)
-            recall_batch(np.zeros(1, MEMORY), *lived, 0, 1)
+            for acted in (actions, None):
+                remember_batch(np.zeros(1, MEMORY), acted, *lived, 0, 1)
 
 
 @contextlib.contextmanager

@@ -33,9 +33,8 @@ def read_seeds(seed: SeedLike, n: int) -> Seeds:
     if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
         _check(seed)
         if int(seed) + n - 1 > LARGEST_SEED:
-            raise ValueError(
-                f"seed {seed} is out of range for {n} environments, the last of which takes {seed} + {n - 1}"
-            )
+            last = f"the last of which takes {seed} + {n - 1}"
+            raise ValueError(f"seed {seed} is out of range for {n} environments, {last}")
         return Seeds(np.uint64(seed) + np.arange(n, dtype=np.uint64), np.ones(n, np.bool_))
     if not isinstance(seed, (list, tuple, np.ndarray)):
         raise TypeError(f"a seed must be None, an int, or a list of them, not {type(seed).__name__}")
