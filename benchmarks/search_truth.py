@@ -15,10 +15,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from common import run_script
+from common import read_result, run_script, write_result
+from search_quality import SEED, classes, truth_path
 
-from stockade.bench.result import Figure, Result, Tags, find, machine_stamp, read_result
-from stockade.bench.search import SEED, classes, truth_path
+from stockade.bench.result import Figure, Result, Tags, find, machine_stamp
 from stockade.cage2.config import WorldConfig
 from stockade.text import fixed
 from stockade.workflow.conditioned import ConditionedTraining
@@ -74,9 +74,9 @@ class SearchTruth:
             new = [Figure({"order": label, **tags}, "return", (value,)) for label, value in values.items()]
             result.figures += new
             result.seconds = known.seconds + time.perf_counter() - begin
-            result.write(path)
+            write_result(result, path)
             print("\n".join(f"{red}: {figure.name}: {fixed(figure.value)}" for figure in new), flush=True)
-        result.write(path)
+        write_result(result, path)
         return result
 
     def values(self, red: str, orders: Mapping[str, Order], episodes: int, seed: int) -> dict[str, float]:

@@ -9,7 +9,6 @@ import importlib
 import importlib.util
 import io
 import multiprocessing
-import signal
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -22,8 +21,10 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 import stockade
 from stockade.bench.result import Tags
 from stockade.bench.runner import Case, Turn, rate_case
-from stockade.bench.worlds import BUILT_IN, HORIZON, Factory, make_cyborg
+from stockade.bench.worlds import BUILT_IN, CYBORG, HORIZON, Factory
 from stockade.cores import available_cores
+from stockade.integrations.cyborg import load_reference
+from stockade.vector.local.machine import interrupts_held
 
 LOCAL = ("serial", "pipes", "shared_memory", "async")  # our backends on this machine
 EACH = ", a worker each"  # After the name of a backend: as many workers as environments, in place of one per core
@@ -55,12 +56,17 @@ class Opened(NamedTuple):
     calls: Calls
     pids: list[int]  # of its workers; none if it runs in this process
 
+    def step(self) -> Any:
+        """The call for a step, in the mode `steps only`."""
+        return self.calls[0][1]()
+
 
 # ----------------------------------------------------------------------------------------------------- other libraries
 def _sb3(kind: str, factory: Factory, n: int, **options: Any) -> Any:
     _module("stable_baselines3.common.env_util")  # else each of its workers would import it
-    vec_env = _module("stable_baselines3.common.vec_env")
-    return getattr(vec_env, kind)([factory] * n, **options)
+    envs = getattr(_module("stable_baselines3.common.vec_env"), kind)([factory] * n, **options)
+    envs.seed(0)
+    return envs
 
 
 def _pufferlib(factory: Factory, n: int) -> Any:
@@ -82,7 +88,7 @@ MANY_PROCESSES = ("Gymnasium AsyncVectorEnv", "Stable-Baselines3 SubprocVecEnv")
 
 
 @contextlib.contextmanager
-def open_envpool(n: int) -> Iterator[Turn]:
+def _envpool(n: int) -> Iterator[Turn]:
     """EnvPool's own CartPole: the yardstick of a pool written in C++."""
     envs = _module("envpool").make_gymnasium("CartPole-v1", num_envs=n, num_threads=available_cores(), seed=0)
     actions = np.zeros(n, np.int32)
@@ -92,27 +98,25 @@ def open_envpool(n: int) -> Iterator[Turn]:
 
 
 @contextlib.contextmanager
-def open_minicage(n: int) -> Iterator[Turn]:
+def _minicage(n: int) -> Iterator[Turn]:
     """MiniCAGE: the same game in vectorised NumPy, with other actions and observations; all worlds begin together."""
     package = _module("mini_CAGE")
     envs, red = package.SimplifiedCAGE(num_envs=n), package.B_line_minimal()
     actions = np.random.default_rng(0).integers(0, 53, (HORIZON, n, 1))
-    state, now = envs.reset()[0], 0
 
-    def turn() -> int:
-        nonlocal state, now
-        if now == HORIZON:
-            state, now = envs.reset()[0], 0
-        state, *_ = envs.step(blue_action=actions[now], red_action=red.get_action(observation=state["Red"]))
-        now += 1
-        return n
+    def play() -> Iterator[int]:
+        while True:
+            state, *_ = envs.reset()
+            for chosen in actions:
+                state, *_ = envs.step(blue_action=chosen, red_action=red.get_action(observation=state["Red"]))
+                yield n
 
     with contextlib.redirect_stdout(io.StringIO()):
-        yield turn
+        yield partial(next, play())
 
 
 OTHERS = {"MiniCAGE": "MiniCAGE", "CartPole": "EnvPool"}  # Simulators without a choice of backends, by world
-_OPEN_OTHERS = {"MiniCAGE": open_minicage, "EnvPool": open_envpool}
+_OPEN_OTHERS = {"MiniCAGE": _minicage, "EnvPool": _envpool}
 
 
 def installed(package: str) -> bool:
@@ -135,27 +139,9 @@ def no_child_left() -> Iterator[None]:
     try:
         yield
     finally:
-        late = set(multiprocessing.active_children()) - before
-        for process in late:
-            process.terminate()
-        for process in late:
-            process.join(5.0)
-            process.kill()  # if it still runs
+        for process in set(multiprocessing.active_children()) - before:
+            process.kill()
             process.join()
-
-
-@contextlib.contextmanager
-def interrupts_later() -> Iterator[None]:
-    """Let Ctrl-C wait while processes are forked, in the middle of which it can get lost. The children inherit that, so
-    that it ends only the main process, which then ends them."""
-    came: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if came:
-            signal.raise_signal(signal.SIGINT)
 
 
 # ---------------------------------------------------------------------------------------------------------- one for all
@@ -164,9 +150,7 @@ def why_not(backend: str, factory: Factory = BUILT_IN, mode: str = "steps only")
     for start, (package, source) in _PACKAGES.items():
         if backend.startswith(start) and not installed(package):
             return f"{start} is not installed: {source}"
-    if factory is make_cyborg:
-        from stockade.integrations.cyborg import load_reference
-
+    if factory is CYBORG:
         try:
             load_reference()
         except ImportError as error:
@@ -191,13 +175,9 @@ def open_envs(
     """A vector environment of ours or of another library, reset."""
     if backend in PEERS:
         with warnings.catch_warnings(action="ignore"), no_child_left():
-            with interrupts_later():
+            with interrupts_held():
                 envs = PEERS[backend](factory, n)
-            if backend.startswith("Stable"):
-                envs.seed(0)
-                envs.reset()
-            else:
-                envs.reset(seed=0)
+            envs.reset(**{} if backend.startswith("Stable") else {"seed": 0})
             pids = [process.pid for process in getattr(envs, "processes", ())]
             yield Opened(envs, _calls(envs, backend, n, mode), pids)
             envs.close()

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from stockade.bench.backends import EACH, LOCAL, MANY_PROCESSES, MODES, PEERS, Opened, open_envs, open_turn, why_not
-from stockade.bench.result import Figure, Result, find
+from stockade.bench.result import Figure, Result, ratios
 from stockade.bench.runner import BenchCommand, Case, Sample, Words, frozen_heap, in_turns, option
 from stockade.bench.throughput import OF_THE_CORES
 from stockade.bench.worlds import BUILT_IN, END, STEP_CPU, TRUTH_CPU, WORLDS, Factory, fixed_cost, timed
@@ -170,9 +170,8 @@ class StragglersBench(BenchCommand, name="stragglers"):
         groups = [[Case({"backend": backend, "sigma": sigma, "n_envs": self.n_envs},
                         partial(self._round, backend, sigma)) for backend in self.backends]
                   for sigma in self.sigmas]  # fmt: skip
-        for group in in_turns(groups, self.rounds, result):
-            for base in find(group, backend="shared_memory"):
-                result.figures += [one.over(base, to="shared_memory") for one in group if one is not base]
+        in_turns(groups, self.rounds, result)
+        result.figures += ratios(result.figures, "shared_memory")
         for sigma in self.sigmas:
             for name, bound in bounds(sigma, self.n_envs, available_cores()).items():
                 tags = {"kind": "bound", "backend": name, "sigma": sigma, "n_envs": self.n_envs}

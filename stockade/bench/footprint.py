@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import timeit
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +28,7 @@ from typing import Any
 import numpy as np
 
 import stockade
-from stockade.bench.backends import EACH, MANY_PROCESSES, PEERS, interrupts_later, no_child_left, open_envs, why_not
+from stockade.bench.backends import EACH, MANY_PROCESSES, PEERS, no_child_left, open_envs, why_not
 from stockade.bench.result import Figure, Result, find
 from stockade.bench.runner import BenchCommand, Case, Numbers, Sample, Words, in_turns, option
 from stockade.bench.worlds import HORIZON
@@ -35,10 +36,11 @@ from stockade.cage2.actions import N_ACTIONS
 from stockade.cage2.config import RED_ALIASES
 from stockade.cage2.state import WORLD, ledger_dtype
 from stockade.errors import InputError
-from stockade.text import plural
 from stockade.vector import SyntheticEnv
+from stockade.vector.local.machine import interrupts_held
 
 OURS = ("native", "serial", "pipes", "shared_memory", f"pipes{EACH}", f"shared_memory{EACH}")
+_REDS, _THREADS = ("bline", "meander"), {"fast, 1 thread": 1, "fast, 2 threads": 2}
 _METHODS = ("fork", "forkserver", "spawn")
 WORLD_BYTES = {"fast": WORLD.itemsize, "cyborg": WORLD.itemsize + ledger_dtype(100).itemsize}
 """The record of a world, and the ledger that the reference's chance needs besides."""
@@ -68,50 +70,49 @@ class KernelBench(BenchCommand, name="kernel"):
     def measure(self, result: Result) -> None:
         scaling = [[self._scaling(10**k)] for k in range(3, 6 if self.quick else 7)]
         start = [_case("start with compiled code cached", "seconds", _start_seconds)]
-        groups = [list(self._throughput(result)), self._environments(), list(self._snapshots()), *scaling, start]
-        group, *_ = in_turns(groups, self.rounds, result)
-        for red in ("bline", "meander"):
-            (one,), (two,) = (find(group, case=f"{red}, fast, {k}") for k in ("1 thread", "2 threads"))
+        group, *_ = in_turns([[*self._worlds()], [*self._calls()], *scaling, start], self.rounds, result)
+        for red in _REDS:
+            (one,), (two,), model = (find(group, case=f"{red}, {how}") for how in (*_THREADS, "slow model"))
             result.figures.append(two.over(one, case=f"{red}, 2 threads to 1"))
-            for model in find(group, case=f"{red}, slow model"):
-                result.figures.append(one.over(model, case=f"{red}, fast to slow model"))
-        for chance, size in WORLD_BYTES.items():
-            result.figures.append(Figure({"case": f"memory of a world, {chance}"}, "bytes", (float(size),)))
+            result.figures += [one.over(slow, case=f"{red}, fast to slow model") for slow in model]
+        result.figures += [Figure({"case": f"memory of a world, {chance}"}, "bytes", (float(size),))
+                           for chance, size in WORLD_BYTES.items()]  # fmt: skip
         if not self.quick:
             with tempfile.TemporaryDirectory() as empty:
                 call = partial(_start_seconds, NUMBA_CACHE_DIR=empty)
                 in_turns([[_case("first start, compiling", "seconds", call)]], 1, result)
 
-    def _throughput(self, result: Result) -> Iterator[Case]:
-        steps = 100 if self.quick else 1000
-        for red in ("bline", "meander"):
-            for chance, threads, length in (("fast", 1, steps), ("fast", 2, steps), ("cyborg", 1, steps // 5)):
-                rate = world_rate(self.n_envs, length, red=red, chance=chance, threads=threads)
-                yield _case(f"{red}, {chance}, {plural(threads, 'thread')}", "million steps/s", rate, 1e-6)
-            if (model := slow_model(red, self.model)) is not None:
-                yield _case(f"{red}, slow model", "million steps/s", model, 1e-6)
+    def _worlds(self) -> Iterator[Case]:
+        """Batches, and a readable Python model of the same rules."""
+        steps, unit = 100 if self.quick else 1000, "million steps/s"
+        for red in _REDS:
+            for name, threads in _THREADS.items():
+                rate = world_rate(self.n_envs, steps, red=red, chance="fast", threads=threads)
+                yield _case(f"{red}, {name}", unit, rate, 1e-6)
+            rate = world_rate(self.n_envs, steps // 5, red=red, chance="cyborg", threads=1)
+            yield _case(f"{red}, cyborg, 1 thread", unit, rate, 1e-6)
+            if (model := _slow_model(red, self.model)) is None:
+                yield Case(
+                    {"case": "slow model"}, list, "it is in tests/oracle: run this in a checkout to compare with it"
+                )
             else:
-                result.skip("slow model", "it is in tests/oracle: run this in a checkout to compare with it")
+                yield _case(f"{red}, slow model", unit, partial(_rate, model, model.reset, 20), 1e-6)
 
-    def _environments(self) -> list[Case]:
-        """What a user's loop gets: one environment, and the vector environment with true states."""
+    def _calls(self) -> Iterator[Case]:
+        """What a user's loop gets: one environment, the vector environment with true states, snapshots."""
+        for name, info in (("one environment (Gymnasium Env)", True), ("one environment, info=False", False)):
+            yield _case(name, "thousand steps/s", partial(_env_rate, info, 5 if self.quick else 100), 1e-3)
         envs: Any = stockade.make_vec(self.n_envs, threads=1)
         envs.reset(seed=0)
-        actions, episodes = envs.action_space.sample(), 5 if self.quick else 100
+        actions = envs.action_space.sample()
         step = partial(_microseconds, lambda: envs.step(actions))
         truth = partial(_microseconds, lambda: envs.true_state().red_access)
-        return [
-            _case("one environment (Gymnasium Env)", "thousand steps/s", partial(_env_rate, True, episodes), 1e-3),
-            _case("one environment, info=False", "thousand steps/s", partial(_env_rate, False, episodes), 1e-3),
-            _case(f"vector environment, n={self.n_envs}", "million steps/s", lambda: self.n_envs / step()),
-            _case("true_state() each step adds", "%", lambda: 100 * truth() / step()),
-        ]
-
-    def _snapshots(self) -> Iterator[Case]:
+        yield _case(f"vector environment, n={self.n_envs}", "million steps/s", lambda: self.n_envs / step())
+        yield _case("true_state() each step adds", "%", lambda: 100 * truth() / step())
         for chance in ("fast", "cyborg"):
-            envs: Any = stockade.make_vec(16, chance=chance)
-            envs.reset(seed=0)
-            for name, call in (("snapshot", envs.snapshot), ("restore", partial(envs.restore, envs.snapshot(3)))):
+            few: Any = stockade.make_vec(16, chance=chance)
+            few.reset(seed=0)
+            for name, call in (("snapshot", few.snapshot), ("restore", partial(few.restore, few.snapshot(3)))):
                 yield _case(f"{name} of one world, {chance}", "microseconds", partial(_microseconds, partial(call, 3)))
 
     def _scaling(self, n: int) -> Case:
@@ -139,17 +140,14 @@ def world_rate(n: int, steps: int, **options: Any) -> Callable[[], float]:
     return rate
 
 
-def slow_model(red: str, path: Path | None) -> Callable[[], float] | None:
-    """Steps per second of a readable Python model of the same rules, if there is one."""
+def _slow_model(red: str, path: Path | None) -> Any:
+    """The readable model of `--model`, or that of a checkout; None if there is none."""
     if path is not None:
-        alias = next(alias for alias, name in RED_ALIASES.items() if name == red)
-        model: Any = runpy.run_path(str(path))["Env"](alias)
-    else:
-        try:
-            model = importlib.import_module("tests.oracle.model").ReferenceModel(red)
-        except ImportError:
-            return None
-    return partial(_rate, model, model.reset, 20)
+        return runpy.run_path(str(path))["Env"](next(alias for alias, name in RED_ALIASES.items() if name == red))
+    try:
+        return importlib.import_module("tests.oracle.model").ReferenceModel(red)
+    except ImportError:
+        return None
 
 
 def _env_rate(info: bool, episodes: int) -> float:
@@ -170,10 +168,7 @@ def _rate(env: Any, reset: Callable[[int], Any], episodes: int) -> float:
 
 
 def _microseconds(call: Callable[[], Any], times: int = 2000) -> float:
-    begin = time.perf_counter()
-    for _ in range(times):
-        call()
-    return (time.perf_counter() - begin) / times * 1e6
+    return timeit.timeit(call, number=times) / times * 1e6
 
 
 def _start_seconds(**environment: str) -> float:
@@ -234,21 +229,17 @@ def _weigh_here(backend: str, n: int) -> tuple[list[float], float]:
     process, so that forked workers share the compiled code, whoever forks them."""
     for used in dict.fromkeys(("serial", backend)):
         with open_envs(used, 2) as opened:
-            _step(opened.envs, 2)
+            opened.step()
     gc.collect()
     with contextlib.suppress(AttributeError):  # only glibc has it; gives pages back that imports have freed
         ctypes.CDLL(None).malloc_trim(0)
     before = _pss_mib(os.getpid())
     with open_envs(backend, n) as opened:
-        kept = _step(opened.envs, n)
+        kept = opened.step()
         workers = [_pss_mib(pid) for pid in opened.pids]
         growth = _pss_mib(os.getpid()) - before
         del kept  # until now: what a step returned counts too
     return workers, growth
-
-
-def _step(envs: Any, n: int) -> Any:
-    return envs.step(envs.action_space.sample() if hasattr(envs.action_space, "nvec") else [0] * n)
 
 
 def _pss_mib(pid: int) -> float:
@@ -283,7 +274,7 @@ class StartupBench(BenchCommand, name="startup"):
 def _start_case(backend: str, method: str, n: int, start: Callable[[], Any], why: str) -> Case:
     def round_() -> Iterator[Sample]:
         begin = time.perf_counter()
-        with interrupts_later():
+        with interrupts_held():
             envs = start()
         started = time.perf_counter()
         envs.close()

@@ -1,9 +1,8 @@
-"""The one format of results: figures, and what they were measured on and with <-> a JSON file."""
+"""The one format of results: figures, and what they were measured on and with -> a JSON file."""
 
 import contextlib
 import datetime
 import importlib.metadata
-import json as jsonlib
 import math
 import os
 import platform
@@ -16,8 +15,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from stockade.cores import available_cores
-from stockade.errors import InputError
-from stockade.files import as_json, write_durably
 from stockade.text import Table, median_range, plural
 
 Tag = str | int | float
@@ -74,6 +71,12 @@ def find(figures: Iterable[Figure], unit: str | None = None, **tags: Tag | tuple
             and all(figure.tags.get(name) in choice for name, choice in wanted.items())]  # fmt: skip
 
 
+def ratios(figures: Sequence[Figure], to: str, tag: str = "backend") -> list[Figure]:
+    """Of each figure to the one that differs from it only by this value of a tag, if that was measured."""
+    return [one.over(base, to=to) for one in figures if one.tags[tag] != to
+            for base in find(figures, one.unit, **{**one.tags, tag: to})]  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Skipped:
     """A case that was asked for and could not be measured, and why, with what to do about it."""
@@ -106,10 +109,6 @@ class Result:
             raise ValueError(f"figures must be finite numbers, but not all are: {', '.join(wrong)}")
         return asdict(self)
 
-    def write(self, path: Path) -> None:
-        """As JSON: after a crash there is the old file or the new one."""
-        write_durably(path.absolute(), as_json(self.content()).encode() + b"\n")
-
     def print(self) -> None:
         """Machine, figures, and what was left out."""
         stamp = self.stamp
@@ -121,30 +120,6 @@ class Result:
         for why in dict.fromkeys(skip.why for skip in self.skipped):
             print(f"left out: {'; '.join(skip.what for skip in self.skipped if skip.why == why)}: {why}")
         print(f"{len(self.figures)} figures in {self.seconds:.0f} s", flush=True)
-
-
-# --------------------------------------------------------------------------------------------------------------- files
-def read_result(path: Path) -> Result:
-    """Read a file of `Result.write`; InputError if it is missing or something else."""
-    try:
-        content = jsonlib.loads(path.read_bytes())
-        figures = [_figure_of(entry) for entry in content["figures"]]
-        skipped = [Skipped(str(entry["what"]), str(entry["why"])) for entry in content["skipped"]]
-        bench, command, seconds = str(content["bench"]), str(content["command"]), float(content["seconds"])
-        return Result(bench, command, {**content["stamp"]}, {**content["settings"]}, seconds, figures, skipped)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        kinds = {KeyError: "it has no ", jsonlib.JSONDecodeError: "it is no JSON: "}
-        raise InputError(f"{path} is no result of a bench: {kinds.get(type(error), '')}{error}; "
-                         "make one with `stockade bench NAME --json FILE`") from error  # fmt: skip
-
-
-def _figure_of(entry: dict[str, Any]) -> Figure:
-    tags, rounds = dict(entry["tags"]), tuple(float(value) for value in entry["rounds"])
-    if not rounds or not all(map(math.isfinite, rounds)):
-        raise ValueError(f"figure {tags} has numbers that are not finite, or none")
-    return Figure(tags, str(entry["unit"]), rounds)
 
 
 def flat_table(figures: Sequence[Figure], first: str = "case") -> Table:

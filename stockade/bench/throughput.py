@@ -17,25 +17,23 @@ from typing import Any
 import numpy as np
 
 import stockade
-from stockade.bench.backends import EACH, LOCAL, MANY_PROCESSES, MODES, OTHERS, PEERS, env_case, interrupts_later
-from stockade.bench.result import Figure, Result, Tags, find
+from stockade.bench.backends import EACH, LOCAL, MANY_PROCESSES, MODES, OTHERS, PEERS, env_case
+from stockade.bench.result import Figure, Result, Tags, find, ratios
 from stockade.bench.runner import BenchCommand, Case, Numbers, Turn, Words, in_turns, option, rate_case
-from stockade.bench.worlds import BUILT_IN, REFERENCE_STEP, WORLDS, Factory, FreeEnv, fixed_cost, make_cyborg
+from stockade.bench.worlds import BUILT_IN, CYBORG, REFERENCE_STEP, WORLDS, Factory, FreeEnv, fixed_cost
 from stockade.cores import available_cores
 from stockade.errors import InputError
 from stockade.vector import BACKENDS
+from stockade.vector.local.machine import interrupts_held
 
-_WORLDS: dict[str, Factory] = {"built-in": BUILT_IN, **WORLDS, "CybORG": make_cyborg}
+_WORLDS: dict[str, Factory] = {"built-in": BUILT_IN, **WORLDS, "CybORG": CYBORG}
 _PARTS = ("native", "n_envs", "workers", "takeover")
 OF_THE_CORES = "of the cores"
 _REFERENCE_US = 1e6 * REFERENCE_STEP
 _WORKERS_N = 64
 #: Who is compared with whom.
-_PAIRS = (
-    ("shared_memory", MANY_PROCESSES),
-    (f"shared_memory{EACH}", MANY_PROCESSES),
-    ("serial", ("Gymnasium SyncVectorEnv", "Stable-Baselines3 DummyVecEnv")),
-)
+_PAIRS = (*product(("shared_memory", f"shared_memory{EACH}"), MANY_PROCESSES),
+          *product(("serial",), ("Gymnasium SyncVectorEnv", "Stable-Baselines3 DummyVecEnv")))  # fmt: skip
 
 
 def _tags(world: str, mode: str, backend: str, n: int) -> Tags:
@@ -57,20 +55,15 @@ class ThroughputBench(BenchCommand, name="throughput"):
 
     def measure(self, result: Result) -> None:
         """Ray comes last, apart from the others, which its own processes would slow down."""
-        self._compared_with_pipes(list(self._groups()), result)
+        in_turns(list(self._groups()), self.rounds, result)
         places = product([w for w in self.worlds if w in WORLDS and "ray" in self.backends], self.modes, self._ends())
         groups = [[self._case(world, mode, "ray", n)] for world, mode, n in places]
         with contextlib.ExitStack() as stack:
             if any(not case.why_not for (case,) in groups):  # an idle environment keeps Ray: it is started once
                 with contextlib.suppress(Exception):  # else each case says what went wrong
                     stack.enter_context(contextlib.closing(stockade.make_vec(1, "ray", env=FreeEnv)))
-            self._compared_with_pipes(groups, result)
-
-    def _compared_with_pipes(self, groups: list[list[Case]], result: Result) -> None:
-        for group in (group for group in in_turns(groups, self.rounds, result) if group):
-            place = {name: group[0].tags[name] for name in ("world", "mode", "n_envs")}
-            for base in find(result.figures, "steps/s", backend="pipes", **place)[:1]:
-                result.figures += [one.over(base, to="pipes") for one in group if one is not base]
+            in_turns(groups, self.rounds, result)
+        result.figures += ratios(result.figures, "pipes")
 
     def _groups(self) -> Iterator[list[Case]]:
         """Within a group all have the same world, mode and number of environments."""
@@ -111,10 +104,9 @@ class TrueStateBench(BenchCommand, name="true-state"):
     def measure(self, result: Result) -> None:
         groups = [[self._case(world, mode, backend) for mode in self.modes]
                   for world, backend in product(self.worlds, self.backends)]  # fmt: skip
-        for group in in_turns(groups, self.rounds, result):
-            for base in find(group, mode="steps only"):
-                ratios = [one.over(base, to="steps only") for one in group if one is not base]
-                result.figures += [ratio.turned_into("%", lambda kept: 100 * (1 - kept)) for ratio in ratios]
+        in_turns(groups, self.rounds, result)
+        result.figures += [ratio.turned_into("%", lambda kept: 100 * (1 - kept))
+                           for ratio in ratios(result.figures, "steps only", "mode")]  # fmt: skip
 
     def _case(self, world: str, mode: str, backend: str) -> Case:
         period = MODES[mode] if isinstance(MODES[mode], int) else 1  # a round without a true state would tell nothing
@@ -142,18 +134,15 @@ class ScalingBench(BenchCommand, name="scaling"):
             raise InputError(f"--workers {max(self.workers)}: there are {_WORKERS_N} environments to share out")
 
     def measure(self, result: Result) -> None:
-        rates, takeover = Result(self.name, skipped=result.skipped), []
-        for base, *others in in_turns(list(self._groups()), self.rounds, rates):
-            part = base.tags["part"]
-            if part == "takeover":  # only ratios tell
-                takeover += [one.over(base, to="serial") for one in others]
-                continue
-            result.figures += [base, *others]
-            if part == "native":
-                result.figures += [one.over(base, OF_THE_CORES, 1 / one.tags["threads"])
-                                   for one in others if one.tags["threads"] != "default"]  # fmt: skip
-            elif part == "workers" or base.tags["world"] == "synthetic":
-                result.figures += map(_of_the_cores, (base, *others))
+        rates = Result(self.name, skipped=result.skipped)
+        in_turns(list(self._groups()), self.rounds, rates)
+        native, n_envs, workers, takeover = (find(rates.figures, part=part) for part in _PARTS)
+        result.figures += native + n_envs + workers
+        for base in find(native, threads=1):
+            several = find(native, n_envs=base.tags["n_envs"], threads=tuple(range(2, available_cores() + 1)))
+            result.figures += [one.over(base, OF_THE_CORES, 1 / one.tags["threads"]) for one in several]
+        result.figures += map(_of_the_cores, find(n_envs, world="synthetic") + workers)
+        takeover = ratios(takeover, "serial")  # only ratios tell
         result.figures += takeover
         for backend, n in dict.fromkeys((one.tags["backend"], one.tags["n_envs"]) for one in takeover):
             cost = crossing([(one.tags["step_us"], one.value) for one in find(takeover, backend=backend, n_envs=n)])
@@ -215,14 +204,11 @@ class VectorBench(BenchCommand, name="vector"):
 
     def measure(self, result: Result) -> None:
         rates = Result(self.name, skipped=result.skipped)
-        for group in in_turns(list(self._groups()), self.rounds, rates):
-            if group[0].tags["part"] == "efficiency":
-                result.figures += map(_of_the_cores, group)
-                continue
-            result.figures += group
-            for ours, others in _PAIRS:
-                for base in find(group, backend=others):
-                    result.figures += [one.over(base, to=base.tags["backend"]) for one in find(group, backend=ours)]
+        in_turns(list(self._groups()), self.rounds, rates)
+        result.figures += (overhead := find(rates.figures, part="overhead"))
+        for ours, other in _PAIRS:
+            result.figures += ratios(find(overhead, backend=(ours, other)), other)
+        result.figures += map(_of_the_cores, find(rates.figures, part="efficiency"))
 
     def _groups(self) -> Iterator[list[Case]]:
         """Steps of an environment that costs nothing, so that all time is overhead; steps of equal cost."""
@@ -244,7 +230,7 @@ def _ceiling(factory: Factory, n: int) -> Iterator[Turn]:
     """No vector environment at all: one process per core steps its share a few times over, and only then reports."""
     cores, times = available_cores(), 20
     shares = [(factory, n // cores * times)] * cores
-    with interrupts_later():
+    with interrupts_held():
         processes = multiprocessing.get_context("fork").Pool(cores)
     with processes as pool:
         pool.starmap(_step_alone, shares, chunksize=1)

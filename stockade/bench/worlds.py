@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 
 import stockade
+from stockade.integrations.cyborg import CybORGEnv
 from stockade.vector import SyntheticEnv
 
 Factory = Callable[[], gymnasium.Env[Any, Any]]
@@ -84,14 +85,8 @@ def fixed_cost(step_us: float, sigma: float = 0.0) -> Factory:
     return partial(SyntheticEnv, step_seconds=step_us / 1e6, sigma=sigma, fixed_length=True)
 
 
-def make_cyborg() -> gymnasium.Env[Any, Any]:
-    """An environment of the reference simulator itself."""
-    from stockade.integrations.cyborg import CybORGEnv
-
-    return CybORGEnv("bline", HORIZON)
-
-
 BUILT_IN: Factory = partial(stockade.make, info=False)  # One world; our backends get it from `make_vec`, as users do
+CYBORG: Factory = partial(CybORGEnv, "bline", HORIZON)  # The reference simulator itself
 WORLDS: dict[str, Factory] = {"synthetic": ReferenceCost, "built-in": BUILT_IN}  # By name on the command line
 
 

@@ -1,10 +1,15 @@
 """Results of benches made up for tests."""
 
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from stockade.bench.result import Figure, Result
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+from common import write_result
 
 STAMP = {
     "cpu": "Abacus 3000",
@@ -38,7 +43,7 @@ def write(folder: Path, *results: Result) -> Path:
     """A folder with these results."""
     folder.mkdir(parents=True, exist_ok=True)
     for each in results:
-        each.write(folder / f"{each.bench}.json")
+        write_result(each, folder / f"{each.bench}.json")
     return folder
 
 

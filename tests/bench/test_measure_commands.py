@@ -19,11 +19,15 @@ from stockade.bench import footprint
 from stockade.bench.backends import PEERS
 from stockade.bench.bottleneck import PARTS, BottleneckBench, StragglersBench
 from stockade.bench.footprint import KernelBench, MemoryBench, StartupBench, weigh
-from stockade.bench.result import Figure, Result, read_result
+from stockade.bench.result import Figure, Result
 from stockade.bench.throughput import ScalingBench, ThroughputBench, TrueStateBench, VectorBench
 from stockade.bench.train import LearnBench, TrainBench
 from stockade.cage2.state import WORLD
 from stockade.cli import main
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+from common import read_result
 
 TINY = {"rounds": 1, "seconds": 0.01}
 

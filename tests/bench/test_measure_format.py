@@ -5,6 +5,7 @@ import json
 import math
 import shlex
 import statistics
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,13 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stockade.bench.cli import BENCHES, Bench
-from stockade.bench.result import Figure, Result, Skipped, find, machine_stamp, read_result
+from stockade.bench.result import Figure, Result, Skipped, find, machine_stamp
 from stockade.bench.runner import BenchCommand
 from stockade.bench.throughput import ThroughputBench
 from stockade.errors import InputError
 from tests.bench.results import figure
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from common import read_result, write_result  # noqa: E402
 
 #: Without those that need Ray, or tables of the truth.
 CHECKED = [bench for bench in BENCHES if not bench.name.startswith("search")]
@@ -62,7 +66,7 @@ def test_figures_are_found_by_their_tags() -> None:
 @given(results)
 def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory, result: Result) -> None:
     path = tmp_path_factory.mktemp("results") / "result.json"
-    result.write(path)
+    write_result(result, path)
     assert read_result(path) == result
     assert list(path.parent.iterdir()) == [path]  # nothing is left of the writing
 
@@ -74,7 +78,7 @@ def _result(**changes: object) -> Result:
 
 
 def test_the_file_has_the_documented_form(tmp_path: Path) -> None:
-    _result(skipped=[Skipped("ray", "not installed")]).write(tmp_path / "a.json")
+    write_result(_result(skipped=[Skipped("ray", "not installed")]), tmp_path / "a.json")
     content = json.loads((tmp_path / "a.json").read_text())
     assert list(content) == ["bench", "command", "stamp", "settings", "seconds", "figures", "skipped"]
     assert content["figures"] == [{"tags": {"backend": "pipes"}, "unit": "steps/s", "rounds": [1.0, 2.0, 4.0]}]
@@ -83,10 +87,10 @@ def test_the_file_has_the_documented_form(tmp_path: Path) -> None:
 
 def test_figures_that_are_no_numbers_are_never_written(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    _result().write(path)
+    write_result(_result(), path)
     before = path.read_bytes()
     with pytest.raises(ValueError, match="broken"):
-        _result(figures=[figure([math.nan], case="broken")]).write(path)
+        write_result(_result(figures=[figure([math.nan], case="broken")]), path)
     assert path.read_bytes() == before
 
 

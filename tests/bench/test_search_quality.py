@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stockade.bench import search
-from stockade.bench.result import find, read_result
-from stockade.bench.search import Delivered, SearchQualityBench, classes, strict_returns, truth_path
+from stockade.bench.result import find
+from stockade.bench.search import SearchQualityBench
 from stockade.cage2.actions import ACTION_KIND, RESTORE, SLEEP
 from stockade.cli import main
 from stockade.errors import InputError
@@ -22,6 +21,9 @@ from tests.bench.results import figure, result
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
+import search_quality as quality
+from common import read_result, write_result
+from search_quality import Delivered, classes, deliver, known_truth, search_config, strict_returns, truth_path
 from search_truth import SearchTruth
 
 QUICK = SearchQualityBench(quick=True, n_envs=10, n_eval_episodes=40, budgets=(100, 200), max_episodes=50).sized()
@@ -44,7 +46,7 @@ def faked(place: Path) -> Path:
     figures = [figure([value - seed], "return", order=order, seed=seed, **tags)
                for seed in (0, 5) for order, value in TRUE.items()]  # fmt: skip
     TABLE.parent.mkdir(parents=True)
-    result(TABLE.stem, figures).write(TABLE)
+    write_result(result(TABLE.stem, figures), TABLE)
     return place
 
 
@@ -99,7 +101,7 @@ def test_the_truth_is_written_after_every_training_and_never_trained_twice(place
         return {label: -float(len(trained)) for label in orders}
 
     with pytest.raises(InputError, match=r"lacks 2 of the 2 orders.*search_truth.py --red-agent bline"):
-        QUICK.known_truth("bline")
+        known_truth(QUICK, "bline")
     with monkeypatch.context() as patch:
         patch.setattr(SearchTruth, "values", values)
         with pytest.raises(KeyboardInterrupt):
@@ -108,7 +110,7 @@ def test_the_truth_is_written_after_every_training_and_never_trained_twice(place
         assert trained == [(*both, 1000, 1000), (both[0], 400, 1000), (both[1], 400, 1000)]
         table = TRUTH.make_truth("bline")
     assert trained[3:] == [(both[1], 400, 1000)]
-    assert QUICK.known_truth("bline") == {both[0]: -1.0, both[1]: -1.0}  # all together was better than each alone
+    assert known_truth(QUICK, "bline") == {both[0]: -1.0, both[1]: -1.0}  # all together was better than each alone
     assert read_result(TABLE) == table
     assert [f.tags["training"] for f in table.figures] == ["together", "together", "alone", "alone"]
 
@@ -125,13 +127,13 @@ def test_a_policy_has_the_same_value_in_the_truth_and_when_it_is_delivered(faked
     """Trainings judge by their own environments, deliveries by `strict_returns`: the same seeds, the same rule."""
     from stockade.workflow.conditioned import ConditionedTraining
 
-    config = QUICK.config("bline", "strict", 100, 0)
-    delivered = QUICK.deliver(config)
+    config = search_config(QUICK, "bline", "strict", 100, 0)
+    delivered = deliver(QUICK, config)
     agent = load_search(Path(config.runs) / str(config.name))
     orders = classes("bline", QUICK.max_steps)[1]
     training = ConditionedTraining(config, TYPES, list(orders.values()), seed=0)
     training.policy.load_weights(agent.policy.save_weights())
-    means = training.returns(40, search.SEED).mean(axis=(0, 2))
+    means = training.returns(40, quality.SEED).mean(axis=(0, 2))
     training.close()
     assert delivered.value == pytest.approx(means[list(orders).index(delivered.order)])
 
@@ -150,7 +152,7 @@ def test_every_case_has_its_figures_and_a_second_time_is_the_same(faked):
             )
             assert min(map(len, (regret, rmse, seconds, reported))) == 2
             for seed in (0, 1):
-                delivered = bench.deliver(bench.config("bline", method, budget, seed))
+                delivered = deliver(bench, search_config(bench, "bline", method, budget, seed))
                 errors = [value - TRUE[order] for order, value in delivered.reported]
                 assert regret[seed] == -1.0 - delivered.value
                 assert rmse[seed] == pytest.approx(math.sqrt(np.mean(np.square(errors))))
@@ -164,13 +166,13 @@ def test_the_first_versions_search_is_extended_and_the_default_begins_anew(faked
     bench = replace(QUICK, budgets=(800, 1600), max_episodes=400, n_envs=20)  # long enough to comply
     for budget in bench.budgets:
         for method in ("strict", "round-robin"):
-            bench.deliver(bench.config("bline", method, budget, 0))
+            deliver(bench, search_config(bench, "bline", method, budget, 0))
     folders = list(bench.runs.iterdir())
     assert len(folders) == 3
     (extended,) = [path for path in folders if "round-robin" in path.name]
     trainings = json.loads((extended / "summary.json").read_text())["trainings"]
     assert [one["episodes"] for one in trainings] == [400, 400, 400, 400]
-    other = replace(bench, max_episodes=500).config("bline", "round-robin", 100, 0)
+    other = search_config(replace(bench, max_episodes=500), "bline", "round-robin", 100, 0)
     assert other.name not in {path.name for path in folders}  # other settings, another search
 
 
