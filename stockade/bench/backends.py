@@ -13,6 +13,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,12 +22,13 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 import stockade
 from stockade.bench.result import Tags
 from stockade.bench.runner import Case, Turn, rate_case
-from stockade.bench.worlds import BUILT_IN, CYBORG, HORIZON, Factory
+from stockade.bench.worlds import BUILT_IN, CYBORG, HORIZON, WORLDS, Factory, fixed_cost
 from stockade.cores import available_cores
 from stockade.integrations.cyborg import load_reference
 from stockade.vector.local.machine import interrupts_held
 
 LOCAL = ("serial", "pipes", "shared_memory", "async")  # our backends on this machine
+ALONE = "processes without a vector environment"
 EACH = ", a worker each"  # After the name of a backend: as many workers as environments, in place of one per core
 #: How true states are got. `twice a step`: asked for before and after each step, as the first version did; the others
 #: are options of `make_vec`, refreshed by the workers along with the step and read by the caller after it.
@@ -88,7 +90,7 @@ MANY_PROCESSES = ("Gymnasium AsyncVectorEnv", "Stable-Baselines3 SubprocVecEnv")
 
 
 @contextlib.contextmanager
-def _envpool(n: int) -> Iterator[Turn]:
+def _envpool(n: int, _: Factory) -> Iterator[Turn]:
     """EnvPool's own CartPole: the yardstick of a pool written in C++."""
     envs = _module("envpool").make_gymnasium("CartPole-v1", num_envs=n, num_threads=available_cores(), seed=0)
     actions = np.zeros(n, np.int32)
@@ -98,7 +100,7 @@ def _envpool(n: int) -> Iterator[Turn]:
 
 
 @contextlib.contextmanager
-def _minicage(n: int) -> Iterator[Turn]:
+def _minicage(n: int, _: Factory) -> Iterator[Turn]:
     """MiniCAGE: the same game in vectorised NumPy, with other actions and observations; all worlds begin together."""
     package = _module("mini_CAGE")
     envs, red = package.SimplifiedCAGE(num_envs=n), package.B_line_minimal()
@@ -115,8 +117,28 @@ def _minicage(n: int) -> Iterator[Turn]:
         yield partial(next, play())
 
 
+@contextlib.contextmanager
+def _processes_alone(n: int, factory: Factory) -> Iterator[Turn]:
+    """One process per core steps its share a few times over, and only then reports: nothing can be better."""
+    cores, times = available_cores(), 20
+    shares = [(factory, n // cores * times)] * cores
+    with interrupts_held():
+        processes = multiprocessing.get_context("fork").Pool(cores)
+    with processes as pool:
+        pool.starmap(_step_alone, shares, chunksize=1)
+        yield lambda: sum(pool.starmap(_step_alone, shares, chunksize=1))
+
+
+def _step_alone(factory: Factory, steps: int) -> int:
+    env = factory()
+    env.reset(seed=0)
+    for _ in range(steps):
+        env.step(np.int64(0))
+    return steps
+
+
 OTHERS = {"MiniCAGE": "MiniCAGE", "CartPole": "EnvPool"}  # Simulators without a choice of backends, by world
-_OPEN_OTHERS = {"MiniCAGE": _minicage, "EnvPool": _envpool}
+_OPEN_OTHERS = {"MiniCAGE": _minicage, "EnvPool": _envpool, ALONE: _processes_alone}
 
 
 def installed(package: str) -> bool:
@@ -231,10 +253,22 @@ def open_turn(backend: str, n: int, *arguments: Any, **options: Any) -> Iterator
         yield turn
 
 
-def env_case(tags: Tags, seconds: float, factory: Factory = BUILT_IN, least: int = 1, **options: Any) -> Case:
-    """Steps per second of the backend, number of environments and, if it is there, mode of true states of the tags."""
+def env_cases(seconds: float, factory: Factory | None = None, copy: bool = True, **tags: Any) -> list[Case]:
+    """Steps per second of every combination of tags, of which those that are tuples have several values.
+
+    The tags backend, n_envs, mode, workers and threads say how environments are run, world or step_us which they are.
+    """
+    values = [tag if isinstance(tag, tuple) else (tag,) for tag in tags.values()]
+    return [_env_case(dict(zip(tags, chosen, strict=True)), seconds, factory, copy) for chosen in product(*values)]
+
+
+def _env_case(tags: Tags, seconds: float, factory: Factory | None, copy: bool) -> Case:
     backend, n, mode = tags["backend"], tags["n_envs"], tags.get("mode", "steps only")
-    other = _OPEN_OTHERS.get(backend)
-    opening = partial(other, n) if other else partial(open_turn, backend, n, factory, mode, **options)
-    foreign = backend in (*PEERS, *_OPEN_OTHERS, "ray")
+    if factory is None:
+        factory = fixed_cost(tags["step_us"]) if "step_us" in tags else WORLDS.get(tags.get("world", ""), BUILT_IN)
+    options = {name: tags[name] for name in ("workers", "threads") if tags.get(name, "default") != "default"}
+    other, options = _OPEN_OTHERS.get(backend), options if copy else {**options, "copy": False}
+    opening = partial(other, n, factory) if other else partial(open_turn, backend, n, factory, mode, **options)
+    least = n * MODES[mode] if isinstance(MODES[mode], int) else 1  # a round without a true state would tell nothing
+    foreign = backend in (*PEERS, *OTHERS.values(), "ray")
     return rate_case(tags, opening, seconds, least, why_not(backend, factory, mode), foreign)

@@ -25,7 +25,7 @@ from stockade.bench.backends import EACH, LOCAL, MANY_PROCESSES, MODES, PEERS, O
 from stockade.bench.result import Figure, Result, ratios
 from stockade.bench.runner import BenchCommand, Case, Sample, Words, frozen_heap, in_turns, option
 from stockade.bench.throughput import OF_THE_CORES
-from stockade.bench.worlds import BUILT_IN, END, STEP_CPU, TRUTH_CPU, WORLDS, Factory, fixed_cost, timed
+from stockade.bench.worlds import BUILT_IN, END, OURS, STEP_CPU, TRUTH_CPU, WORLDS, Factory, fixed_cost, timed
 from stockade.cores import available_cores
 from stockade.errors import InputError
 
@@ -38,7 +38,7 @@ STRAGGLERS = ("shared_memory", "async, batch n/2", "async, batch n/4", "Gymnasiu
 class BottleneckBench(BenchCommand, name="bottleneck"):
     """Where the time of a step goes."""
 
-    worlds: Words = option(tuple(WORLDS), choices=WORLDS)  # Which: synthetic (the reference's costs), built-in.
+    worlds: Words = option(OURS, choices=OURS)  # Which: synthetic (the reference's costs), built-in.
     modes: Words = option(tuple(MODES)[:3], quick=tuple(MODES)[:2], choices=MODES)  # When true states are got.
     backends: Words = option(BACKENDS, quick=BACKENDS[:-1], choices=BACKENDS)  # Ours.
     n_envs: int = option(100, quick=10)  # Number of environments.

@@ -92,9 +92,7 @@ class KernelBench(BenchCommand, name="kernel"):
             rate = world_rate(self.n_envs, steps // 5, red=red, chance="cyborg", threads=1)
             yield _case(f"{red}, cyborg, 1 thread", unit, rate, 1e-6)
             if (model := _slow_model(red, self.model)) is None:
-                yield Case(
-                    {"case": "slow model"}, list, "it is in tests/oracle: run this in a checkout to compare with it"
-                )
+                yield Case({"case": "slow model"}, list, "it is in tests/oracle: run this in a checkout to see it")
             else:
                 yield _case(f"{red}, slow model", unit, partial(_rate, model, model.reset, 20), 1e-6)
 

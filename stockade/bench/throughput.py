@@ -7,44 +7,35 @@ Steps burn CPU time: more processes than cores gain nothing by it, and other pro
 
 import contextlib
 import math
-import multiprocessing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
-from typing import Any
-
-import numpy as np
 
 import stockade
-from stockade.bench.backends import EACH, LOCAL, MANY_PROCESSES, MODES, OTHERS, PEERS, env_case
+from stockade.bench.backends import ALONE, EACH, LOCAL, MANY_PROCESSES, MODES, OTHERS, PEERS, env_cases
 from stockade.bench.result import Figure, Result, Tags, find, ratios
-from stockade.bench.runner import BenchCommand, Case, Numbers, Turn, Words, in_turns, option, rate_case
-from stockade.bench.worlds import BUILT_IN, CYBORG, REFERENCE_STEP, WORLDS, Factory, FreeEnv, fixed_cost
+from stockade.bench.runner import BenchCommand, Case, Numbers, Words, in_turns, option
+from stockade.bench.worlds import OURS, REFERENCE_STEP, FreeEnv
 from stockade.cores import available_cores
 from stockade.errors import InputError
 from stockade.vector import BACKENDS
-from stockade.vector.local.machine import interrupts_held
 
-_WORLDS: dict[str, Factory] = {"built-in": BUILT_IN, **WORLDS, "CybORG": CYBORG}
+_WORLDS = ("built-in", "synthetic", "CybORG", *OTHERS)
 _PARTS = ("native", "n_envs", "workers", "takeover")
 OF_THE_CORES = "of the cores"
 _REFERENCE_US = 1e6 * REFERENCE_STEP
+_COSTS = (100, round(_REFERENCE_US))  # Of a step, microseconds
 _WORKERS_N = 64
 #: Who is compared with whom.
 _PAIRS = (*product(("shared_memory", f"shared_memory{EACH}"), MANY_PROCESSES),
           *product(("serial",), ("Gymnasium SyncVectorEnv", "Stable-Baselines3 DummyVecEnv")))  # fmt: skip
 
 
-def _tags(world: str, mode: str, backend: str, n: int) -> Tags:
-    return {"world": world, "mode": mode, "backend": backend, "n_envs": n}
-
-
 @dataclass(frozen=True)
 class ThroughputBench(BenchCommand, name="throughput"):
     """Steps per second of every backend and of other libraries."""
 
-    worlds: Words = option((*_WORLDS, *OTHERS), choices=(*_WORLDS, *OTHERS))
+    worlds: Words = option(_WORLDS, choices=_WORLDS)
     """Which: built-in, synthetic (the reference's costs); if installed CybORG, MiniCAGE, and CartPole of EnvPool."""
     modes: Words = option(tuple(MODES)[:3], choices=MODES)  # When true states are got.
     backends: Words = option(BACKENDS, choices=BACKENDS)  # Ours.
@@ -56,8 +47,8 @@ class ThroughputBench(BenchCommand, name="throughput"):
     def measure(self, result: Result) -> None:
         """Ray comes last, apart from the others, which its own processes would slow down."""
         in_turns(list(self._groups()), self.rounds, result)
-        places = product([w for w in self.worlds if w in WORLDS and "ray" in self.backends], self.modes, self._ends())
-        groups = [[self._case(world, mode, "ray", n)] for world, mode, n in places]
+        places = product([w for w in self.worlds if w in OURS and "ray" in self.backends], self.modes, self._ends())
+        groups = [self._cases(world, mode, "ray", n) for world, mode, n in places]
         with contextlib.ExitStack() as stack:
             if any(not case.why_not for (case,) in groups):  # an idle environment keeps Ray: it is started once
                 with contextlib.suppress(Exception):  # else each case says what went wrong
@@ -67,25 +58,24 @@ class ThroughputBench(BenchCommand, name="throughput"):
 
     def _groups(self) -> Iterator[list[Case]]:
         """Within a group all have the same world, mode and number of environments."""
-        ours, ends = [backend for backend in self.backends if backend != "ray"], self._ends()
+        ours, ends = tuple(backend for backend in self.backends if backend != "ray"), self._ends()
         for world in self.worlds:
             if world in OTHERS:
                 for n in (*ends, *(self.native_n_envs if world == "MiniCAGE" else ())):
-                    yield [env_case(_tags(world, "steps only", OTHERS[world], n), self.seconds)]
+                    yield self._cases(world, "steps only", OTHERS[world], n)
             elif world == "CybORG":
-                n = min(20, *self.n_envs)  # it takes a while to build them
-                for mode in (mode for mode in self.modes if mode != "every step"):
-                    yield [self._case(world, mode, backend, n) for backend in ours if backend != "native"]
+                n, backends = min(20, *self.n_envs), tuple(backend for backend in ours if backend != "native")
+                for mode in (mode for mode in self.modes if mode != "every step"):  # it takes a while to build them
+                    yield self._cases(world, mode, backends, n)
             else:
-                for mode in self.modes:
-                    for n in self.n_envs:
-                        peers = PEERS if self.peers and n in ends else ()
-                        yield [self._case(world, mode, backend, n) for backend in (*ours, *peers)]
-                    if world == "built-in" and "native" in ours:
-                        yield from ([self._case(world, mode, "native", n)] for n in self.native_n_envs)
+                for mode, n in product(self.modes, self.n_envs):
+                    yield self._cases(world, mode, (*ours, *(PEERS if self.peers and n in ends else ())), n)
+                if world == "built-in" and "native" in ours:
+                    for mode, n in product(self.modes, self.native_n_envs):
+                        yield self._cases(world, mode, "native", n)
 
-    def _case(self, world: str, mode: str, backend: str, n: int) -> Case:
-        return env_case(_tags(world, mode, backend, n), self.seconds, _WORLDS[world])
+    def _cases(self, world: str, mode: str, backend: str | tuple[str, ...], n: int) -> list[Case]:
+        return env_cases(self.seconds, world=world, mode=mode, backend=backend, n_envs=n)
 
     def _ends(self) -> list[int]:
         return sorted({min(self.n_envs), max(self.n_envs)})
@@ -95,22 +85,18 @@ class ThroughputBench(BenchCommand, name="throughput"):
 class TrueStateBench(BenchCommand, name="true-state"):
     """What true states cost: steps per second with them, and what they take of those without."""
 
-    worlds: Words = option(tuple(WORLDS), choices=WORLDS)  # Which: synthetic (the reference's costs), built-in.
+    worlds: Words = option(OURS, choices=OURS)  # Which: synthetic (the reference's costs), built-in.
     modes: Words = option(tuple(MODES), choices=MODES)  # When true states are got.
     backends: Words = option(("native", *LOCAL), quick=("native", "shared_memory"), choices=("native", *LOCAL))  # Ours.
     n_envs: int = option(100, quick=10)  # Number of environments.
     seconds: float = option(0.3, quick=0.03)  # Length of a round.
 
     def measure(self, result: Result) -> None:
-        groups = [[self._case(world, mode, backend) for mode in self.modes]
+        groups = [env_cases(self.seconds, world=world, mode=self.modes, backend=backend, n_envs=self.n_envs)
                   for world, backend in product(self.worlds, self.backends)]  # fmt: skip
         in_turns(groups, self.rounds, result)
         result.figures += [ratio.turned_into("%", lambda kept: 100 * (1 - kept))
                            for ratio in ratios(result.figures, "steps only", "mode")]  # fmt: skip
-
-    def _case(self, world: str, mode: str, backend: str) -> Case:
-        period = MODES[mode] if isinstance(MODES[mode], int) else 1  # a round without a true state would tell nothing
-        return env_case(_tags(world, mode, backend, self.n_envs), self.seconds, WORLDS[world], period * self.n_envs)
 
 
 # ------------------------------------------------------------------------------------------------------------ scaling
@@ -155,24 +141,16 @@ class ScalingBench(BenchCommand, name="scaling"):
                 result.figures.append(Figure(found, "microseconds", (cost,)))
 
     def _groups(self) -> Iterator[list[Case]]:
+        threads = (*sorted({1, available_cores()}), "default")
         for n in self.native_n_envs if "native" in self.parts else ():
-            yield [self._case("native", BUILT_IN, {"backend": "native", "n_envs": n, "threads": threads}, copy=False,
-                              **({} if threads == "default" else {"threads": threads}))
-                   for threads in (*sorted({1, available_cores()}), "default")]  # fmt: skip
-        for world, n in product(("synthetic", "built-in"), self.n_envs) if "n_envs" in self.parts else ():
-            yield [self._case("n_envs", WORLDS[world], {"world": world, "backend": backend, "n_envs": n})
-                   for backend in LOCAL]  # fmt: skip
-        for cost in (100, round(_REFERENCE_US)) if "workers" in self.parts else ():
-            tags = {"n_envs": _WORKERS_N, "step_us": cost}
-            yield [self._case("workers", fixed_cost(cost), {"backend": backend, "workers": w, **tags}, workers=w)
-                   for backend, w in product(LOCAL[1:], self.workers)]  # fmt: skip
-        for n, cost_us in product(self.takeover_n_envs, self.step_us) if "takeover" in self.parts else ():
-            yield [self._case("takeover", fixed_cost(cost_us), {"backend": backend, "n_envs": n, "step_us": cost_us})
-                   for backend in LOCAL]  # fmt: skip
-
-    def _case(self, part: str, factory: Factory, tags: Tags, **options: Any) -> Case:
-        seconds = self.seconds / 2 if part == "takeover" else self.seconds
-        return env_case({"part": part, **tags}, seconds, factory, **options)
+            yield env_cases(self.seconds, copy=False, part="native", backend="native", n_envs=n, threads=threads)
+        for world, n in product(OURS, self.n_envs) if "n_envs" in self.parts else ():
+            yield env_cases(self.seconds, part="n_envs", world=world, backend=LOCAL, n_envs=n)
+        for cost in _COSTS if "workers" in self.parts else ():
+            yield env_cases(self.seconds, part="workers", backend=LOCAL[1:], workers=self.workers, n_envs=_WORKERS_N,
+                            step_us=cost)  # fmt: skip
+        for n, step_us in product(self.takeover_n_envs, self.step_us) if "takeover" in self.parts else ():
+            yield env_cases(self.seconds / 2, part="takeover", backend=LOCAL, n_envs=n, step_us=step_us)
 
 
 def crossing(points: Sequence[tuple[float, float]]) -> float | None:
@@ -213,33 +191,8 @@ class VectorBench(BenchCommand, name="vector"):
     def _groups(self) -> Iterator[list[Case]]:
         """Steps of an environment that costs nothing, so that all time is overhead; steps of equal cost."""
         for n in self.n_envs if "overhead" in self.parts else ():
-            each = (f"pipes{EACH}", f"shared_memory{EACH}") if n <= 64 else ()
-            yield [env_case({"part": "overhead", "n_envs": n, "backend": backend}, self.seconds, FreeEnv)
-                   for backend in (*LOCAL, *PEERS, *each)]  # fmt: skip
-        for cost in (100, round(_REFERENCE_US)) if "efficiency" in self.parts else ():
-            n, factory = self.efficiency_n_envs, fixed_cost(cost)
-            tags: Tags = {"part": "efficiency", "n_envs": n, "step_us": cost}
-            yield [rate_case({**tags, "backend": "processes without a vector environment"},
-                             partial(_ceiling, factory, n), self.seconds),
-                   *(env_case({**tags, "backend": backend}, self.seconds, factory)
-                     for backend in (*LOCAL, *PEERS))]  # fmt: skip
-
-
-@contextlib.contextmanager
-def _ceiling(factory: Factory, n: int) -> Iterator[Turn]:
-    """No vector environment at all: one process per core steps its share a few times over, and only then reports."""
-    cores, times = available_cores(), 20
-    shares = [(factory, n // cores * times)] * cores
-    with interrupts_held():
-        processes = multiprocessing.get_context("fork").Pool(cores)
-    with processes as pool:
-        pool.starmap(_step_alone, shares, chunksize=1)
-        yield lambda: sum(pool.starmap(_step_alone, shares, chunksize=1))
-
-
-def _step_alone(factory: Factory, steps: int) -> int:
-    env = factory()
-    env.reset(seed=0)
-    for _ in range(steps):
-        env.step(np.int64(0))
-    return steps
+            backends = (*LOCAL, *PEERS, *((f"pipes{EACH}", f"shared_memory{EACH}") if n <= 64 else ()))
+            yield env_cases(self.seconds, FreeEnv, part="overhead", n_envs=n, backend=backends)
+        for cost in _COSTS if "efficiency" in self.parts else ():
+            yield env_cases(self.seconds, part="efficiency", n_envs=self.efficiency_n_envs, step_us=cost,
+                            backend=(ALONE, *LOCAL, *PEERS))  # fmt: skip

@@ -87,7 +87,8 @@ def fixed_cost(step_us: float, sigma: float = 0.0) -> Factory:
 
 BUILT_IN: Factory = partial(stockade.make, info=False)  # One world; our backends get it from `make_vec`, as users do
 CYBORG: Factory = partial(CybORGEnv, "bline", HORIZON)  # The reference simulator itself
-WORLDS: dict[str, Factory] = {"synthetic": ReferenceCost, "built-in": BUILT_IN}  # By name on the command line
+WORLDS: dict[str, Factory] = {"synthetic": ReferenceCost, "built-in": BUILT_IN, "CybORG": CYBORG}
+OURS = ("synthetic", "built-in")  # Of these, what needs no other package
 
 
 def _timed_env(path: Path, factory: Factory) -> gymnasium.Env[Any, Any]:
