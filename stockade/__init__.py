@@ -7,8 +7,7 @@
 ((200, 52), dtype('uint8'))
 """
 
-import stockade.interrupts  # first: Ctrl-C may come while the rest is imported
-import stockade.startup  # before anything slow
+import stockade.startup  # first: before anything slow
 from stockade.api import evaluate, load, replay, search, train
 from stockade.cage2.config import RewardWeights
 from stockade.make import make, make_vec, register

@@ -16,7 +16,7 @@ from typing import Any
 import tyro
 
 import stockade
-from stockade import interrupts
+from stockade import startup
 from stockade.cage2.prepare import announce_compiling
 from stockade.errors import InputError, SettingError, VectorError, WorkError, did_you_mean, missing_package
 from stockade.text import Table
@@ -99,7 +99,7 @@ def run(arguments: Sequence[str]) -> int:
         near = did_you_mean(name, [*COMMANDS, "--version"])
         raise InputError(f"there is no command {name!r}.{near} Commands: {', '.join(COMMANDS)}")
     command = parse(name, arguments[1:])
-    interrupts.as_exceptions()
+    startup.interrupts_as_exceptions()
     announce_compiling()
     return int(command.run())
 
@@ -116,8 +116,8 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"stockade: {explain(error)}", file=sys.stderr)
         code = 1 if isinstance(error, WorkError | VectorError) else 2
     except KeyboardInterrupt:
-        if interrupts.IS_COMMAND:
-            interrupts.end_after_cleaning_up()
+        if startup.IS_COMMAND:
+            startup.end_after_cleaning_up()
         print("stockade: interrupted", file=sys.stderr)
         code = 130
     sys.exit(code)

@@ -1,14 +1,18 @@
-"""What a process does before anything slow is imported: end with its parent, and not hang where memory is scarce.
+"""What a process does before anything slow is imported: end with its parent, not hang where memory is scarce, and as
+the command `stockade` end well on Ctrl-C: with one line and exit code 130, at any moment.
 
-`stockade/__init__.py` imports this first, so it needs nothing but the standard library.
+An exception in the middle of an import can surface as another one, as a traceback, or as death by the signal. So until
+the command does its work, and whenever it imports what is slow, Ctrl-C ends the process at once: there is nothing to
+lose yet. `stockade/__init__.py` imports this first, so it needs nothing but the standard library.
 """
 
+import atexit
 import contextlib
-import multiprocessing.util
 import os
 import signal
 import sys
-from pathlib import Path
+from collections.abc import Iterator
+from types import FrameType
 
 PARENT = "STOCKADE_PARENT"
 """Environment variable of a process that we start: the process id of its parent, or nothing if it must not die with the
@@ -17,8 +21,53 @@ WORKER = "stockade-worker-"
 """How the names of worker processes begin."""
 _PR_SET_PDEATHSIG = 1
 _SCARCE, _NEEDED = 1 << 30, 370 << 20
+_script = next((argument for argument in sys.orig_argv[1:] if not argument.startswith("-")), "")
+#: This process is the command: `stockade ...` or `python -m stockade.cli ...`, and none of its workers.
+IS_COMMAND = os.path.basename(_script) in ("stockade", "stockade.exe", "stockade.cli")
 
 
+# --------------------------------------------------------------------------------------------------------------- Ctrl-C
+def end(number: int = signal.SIGINT, frame: FrameType | None = None) -> None:
+    """Say that the command was interrupted, and end it."""
+    with contextlib.suppress(OSError):
+        os.write(2, b"stockade: interrupted\n")
+    os._exit(130)
+
+
+def end_after_cleaning_up() -> None:
+    """The same once the command has begun to work. Python would instead die by the signal if the interrupt passed
+    through code that was compiled from text, which cannot be known."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+    atexit._run_exitfuncs()
+    end()
+
+
+def _raise_once(number: int, frame: FrameType | None) -> None:
+    """A KeyboardInterrupt; another Ctrl-C ends at once, or it could be lost in a destructor on the way out."""
+    signal.signal(signal.SIGINT, end)
+    raise KeyboardInterrupt
+
+
+def interrupts_as_exceptions() -> None:
+    """The command begins its work: from now on Ctrl-C is a KeyboardInterrupt."""
+    if IS_COMMAND and signal.getsignal(signal.SIGINT) is end:
+        signal.signal(signal.SIGINT, _raise_once)
+
+
+@contextlib.contextmanager
+def interrupts_at_once() -> Iterator[None]:
+    """In the command, Ctrl-C inside ends the process at once."""
+    before = signal.getsignal(signal.SIGINT)
+    takes_over = IS_COMMAND and before in (signal.default_int_handler, _raise_once)
+    if takes_over:
+        signal.signal(signal.SIGINT, end)
+    yield
+    if takes_over:
+        signal.signal(signal.SIGINT, before)
+
+
+# ---------------------------------------------------------------------------------------------------- parent and memory
 def die_with_starter(parent: int | None = None) -> None:
     """Let the kernel kill this process when the thread that started it ends; at once if it is no child of `parent`."""
     import ctypes
@@ -32,7 +81,7 @@ def die_with_starter(parent: int | None = None) -> None:
 
 def unblock_interrupts(_: object) -> None:
     """Let Ctrl-C reach a process that our fork server, in which it is blocked, starts for somebody else."""
-    if not multiprocessing.current_process().name.startswith(WORKER):
+    if not sys.modules["multiprocessing"].current_process().name.startswith(WORKER):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
@@ -45,7 +94,8 @@ def require_memory() -> None:
         import resource
 
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-        free = limit - int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        with open("/proc/self/statm") as file:
+            free = limit - int(file.read().split()[0]) * resource.getpagesize()
     except (ImportError, OSError):  # no such limits here
         return
     if not 0 <= limit < _SCARCE or "numba" in sys.modules:
@@ -58,9 +108,13 @@ def require_memory() -> None:
         )
 
 
+if IS_COMMAND and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, end)
 _parent = os.environ.pop(PARENT, None)
 if _parent is not None and "multiprocessing.spawn" in sys.modules:
-    multiprocessing.util.register_after_fork(unblock_interrupts, unblock_interrupts)
+    from multiprocessing.util import register_after_fork
+
+    register_after_fork(unblock_interrupts, unblock_interrupts)
     if _parent:
         die_with_starter(int(_parent))
 require_memory()

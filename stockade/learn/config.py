@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_
 
 import tyro
 
-from stockade import interrupts
+from stockade import startup
 from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights
 from stockade.errors import InputError, SettingError, did_you_mean
 from stockade.learn.files import find_run
@@ -173,7 +173,7 @@ class TrainConfig:
         from stockade.cage2.prepare import prepare
 
         prepare(None)  # before the slow import of Torch: a first compilation says at once what it is
-        with interrupts.at_once():
+        with startup.interrupts_at_once():
             from stockade.learn.train import train
 
         result = train(self)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 import tyro
 
-from stockade import interrupts
+from stockade import startup
 from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights, WorldConfig
 from stockade.errors import InputError, flag_of
 from stockade.files import JsonFile
@@ -234,7 +234,7 @@ class SearchConfig:
 
     def run(self) -> int:
         """Search; the exit code is 130 after Ctrl-C and 143 after SIGTERM."""
-        with interrupts.at_once():
+        with startup.interrupts_at_once():
             from stockade.workflow.search import search  # not before it is needed: brings Torch along
 
         return search(self).exit_code

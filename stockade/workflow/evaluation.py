@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 
-from stockade import interrupts
+from stockade import startup
 from stockade.files import JsonFile, json_output
 from stockade.learn.agents import Agent, Player
 from stockade.learn.evaluate import CELLS, SEEDS_PER_CELL, EvaluateConfig, EvaluateResult, Section
@@ -36,7 +36,7 @@ class Evaluate:
 
 def evaluate(config: EvaluateConfig, policy: Any = None, *, progress: bool = True) -> EvaluateResult:
     """The protocol, and the compliance of a policy that was trained for an order; a search plays its best order."""
-    with interrupts.at_once():
+    with startup.interrupts_at_once():
         from stockade.workflow.policies import find_policy  # not before it is needed: brings Torch along
 
     if policy is None:

@@ -163,10 +163,10 @@ class Command:
 
     def _run(self, before: Callable[[], None] | None) -> None:
         import stockade.cli
-        from stockade import interrupts
+        from stockade import startup
 
-        interrupts.IS_COMMAND = True  # which cannot be seen in our arguments
-        signal.signal(signal.SIGINT, interrupts.end)
+        startup.IS_COMMAND = True  # which cannot be seen in our arguments
+        signal.signal(signal.SIGINT, startup.end)
         if before is not None:
             before()
         stockade.cli.main(self.words)

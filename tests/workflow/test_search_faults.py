@@ -287,10 +287,10 @@ def test_ctrl_c_while_it_starts_is_one_line_and_130(arguments: list[str], tmp_pa
 def test_a_second_ctrl_c_while_the_first_is_on_its_way_out_ends_at_once() -> None:
     code = """
 import os, signal
-from stockade import interrupts
-interrupts.IS_COMMAND = True
-signal.signal(signal.SIGINT, interrupts.end)
-interrupts.as_exceptions()
+from stockade import startup
+startup.IS_COMMAND = True
+signal.signal(signal.SIGINT, startup.end)
+startup.interrupts_as_exceptions()
 class Last:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGINT)
