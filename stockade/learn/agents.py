@@ -70,8 +70,7 @@ class Agent(Defender):
 
     def probabilities(self, observation: np.ndarray) -> np.ndarray:
         batch, single = self._batch(observation)
-        with one_torch_thread():
-            logits, _ = self.policy.evaluate(self._inputs(batch))
+        logits, _ = self.policy.evaluate(self._inputs(batch))
         weights = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
         out = np.zeros((len(batch), N_ACTIONS))
         out[:, self.policy.actions] = weights / weights.sum(axis=1, keepdims=True)
@@ -79,32 +78,16 @@ class Agent(Defender):
 
     def value(self, observation: np.ndarray) -> Any:
         batch, single = self._batch(observation)
-        with one_torch_thread():
-            values = self.policy.evaluate(self._inputs(batch))[1].astype(np.float64) / self._reward_scale
+        values = self.policy.evaluate(self._inputs(batch))[1].astype(np.float64) / self._reward_scale
         return float(values[0]) if single else values
 
     def _choose(self, batch: np.ndarray, generator: np.random.Generator | None) -> np.ndarray:
-        with one_torch_thread():
-            return self.policy.act(self._inputs(batch), generator)
+        return self.policy.act(self._inputs(batch), generator)
 
     def _inputs(self, batch: np.ndarray) -> np.ndarray:
         """Observations with the context: (n, inputs of the network)."""
-        if not len(self.context):
-            return batch
-        return np.hstack([batch, np.broadcast_to(self.context, (len(batch), len(self.context)))])
-
-
-@contextmanager
-def one_torch_thread() -> Iterator[None]:
-    """Products as small as ours are slower on several threads; the caller's setting is given back."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+        context = np.broadcast_to(self.context, (len(batch), len(self.context)))
+        return np.hstack([batch, context]) if len(self.context) else batch
 
 
 def load(
@@ -126,13 +109,20 @@ def load(
     elif builtin != name:
         raise InputError(f"no policy of the package is called {builtin!r}; these are: {', '.join(builtin_names())}")
     try:
-        from stockade.learn import checkpoint
+        from stockade.learn.checkpoint import CheckpointFolder, load
     except ModuleNotFoundError as error:
         raise missing_package(error) from error
 
-    is_shipped = builtin in shipped_names()
-    saved = checkpoint.load(SHIPPED / f"{builtin}-{rules}") if is_shipped else _find(name, runs, last)
-    return agent_of(saved, name, greedy, rules)
+    if builtin in shipped_names():
+        return agent_of(load(SHIPPED / f"{builtin}-{rules}"), name, greedy, rules)
+    for path in (runs / name, Path(name)):  # `workflow.policies` finds those of searches
+        if (path / "checkpoints").is_dir():
+            return agent_of(CheckpointFolder(path / "checkpoints").load_best(last), name, greedy, rules)
+        if path.suffix == ".json" and path.is_file():
+            return agent_of(load(path.with_suffix("")), name, greedy, rules)
+    near = did_you_mean(name, [*builtin_names(), *(path.parent.name for path in runs.glob("*/config.json"))])
+    raise InputError(f"{name!r} is neither a baseline nor shipped ({', '.join([*BASELINES, *shipped_names()])}), nor "
+                     f"a run or search in {runs}, nor the folder of one, nor the file of a policy.{near}")  # fmt: skip
 
 
 def agent_of(saved: Checkpoint, name: str, greedy: bool, rules: str) -> Agent:
@@ -146,20 +136,6 @@ def agent_of(saved: Checkpoint, name: str, greedy: bool, rules: str) -> Agent:
     context = rules_context(rules) if has_rules else card.get("context", card.get("told")) or ()
     scale = card.get("trained", {}).get("settings", {}).get("ppo", {}).get("reward_scale", 0.1)
     return Agent(policy, card["obs"], greedy, context, card, name, card.get("reward_scale", scale))
-
-
-def _find(name: str, runs: Path, last: bool) -> Checkpoint:
-    """The checkpoint of a run, or of the file of a policy; `workflow.policies` finds those of searches."""
-    from stockade.learn import checkpoint
-
-    for folder in (runs / name, Path(name)):
-        if (folder / "checkpoints").is_dir():
-            return checkpoint.CheckpointFolder(folder / "checkpoints").load_best(last)
-        if folder.suffix == ".json" and folder.is_file():
-            return checkpoint.load(folder.with_suffix(""))
-    near = did_you_mean(name, [*builtin_names(), *(path.parent.name for path in runs.glob("*/config.json"))])
-    raise InputError(f"{name!r} is neither a baseline nor shipped ({', '.join([*BASELINES, *shipped_names()])}), nor "
-                     f"a run or search in {runs}, nor the folder of one, nor the file of a policy.{near}")  # fmt: skip
 
 
 # ----------------------------------------------------------------------------------------------- in the protocol
@@ -206,7 +182,11 @@ class Player:
         """The episodes are over."""
 
     def _ask(self, observations: np.ndarray, generator: np.random.Generator) -> Any:
-        return self.policy.act(*(observations, generator)[: _n_arguments(self.policy.act)])
+        try:
+            inspect.signature(self.policy.act).bind(observations, generator)
+        except (TypeError, ValueError):  # it takes no generator, or that cannot be found out
+            return self.policy.act(observations)
+        return self.policy.act(observations, generator)
 
     @contextmanager
     def _blamed(self, method: str) -> Iterator[None]:
@@ -317,15 +297,6 @@ def _called(make: Callable[[], Any], name: str) -> Any:
         return make()
     except Exception as error:
         raise InputError(f"{name}() cannot be called without arguments: {type(error).__name__}: {error}") from error
-
-
-def _n_arguments(method: Callable[..., Any]) -> int:
-    """How many arguments may be given by position; 1 where that cannot be found out."""
-    try:
-        parameters = inspect.signature(method).parameters.values()
-    except (TypeError, ValueError):
-        return 1
-    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
 
 
 def _load_sb3(path: Path) -> Any:

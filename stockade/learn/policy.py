@@ -9,6 +9,8 @@ autograd.
 
 import itertools
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -64,6 +66,17 @@ class Architecture:
         return cls(**{**content, "actions": tuple(content["actions"]), "hidden": tuple(content["hidden"])})
 
 
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """Products as small as ours are slower on several threads; the caller's setting is given back."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def views_of(flat: Tensor, architecture: Architecture) -> dict[str, Tensor]:
     """Name each weight's part of a flat tensor."""
     shapes = architecture.shapes()
@@ -110,6 +123,7 @@ class Policy:
                 raise ValueError(f"the weights {name} should have shape {tuple(real.shape)}; found {found}")
             real.copy_(torch.from_numpy(np.ascontiguousarray(given, np.float32)))
 
+    @one_torch_thread()
     def evaluate(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Logits (b, actions) and values (b,), float32, valid until the next call."""
         b = len(observations)

@@ -27,13 +27,13 @@ from stockade.cage2.actions import ACTION_MASK, N_ACTIONS
 from stockade.cage2.history import MEMORY_SIZE
 from stockade.errors import InputError, SettingError
 from stockade.files import json_ready, write_durably
-from stockade.learn.agents import Agent, load, one_torch_thread
+from stockade.learn.agents import Agent, load
 from stockade.learn.checkpoint import Checkpoint, CheckpointFolder
 from stockade.learn.config import TrainConfig, read_config, refuse_changes
 from stockade.learn.evaluate import play
 from stockade.learn.files import COLUMNS, LOWEST, WINDOW, MetricsFile, find_run, new_run_folder, run_session
 from stockade.learn.mixture import Cell, cells_of, make_mixture
-from stockade.learn.policy import Policy
+from stockade.learn.policy import Policy, one_torch_thread
 from stockade.learn.ppo import PPO, AnyVectorEnv, Iteration
 from stockade.text import Shown, Table, duration, fixed, in_notebook, plural, progress_bar, size
 
