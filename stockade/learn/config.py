@@ -166,6 +166,8 @@ class TrainConfig:
         counts = ("total_episodes", "n_envs", "horizon", "checkpoint_episodes", "keep_checkpoints")
         require(self, counts, lambda v: v >= 1, AT_LEAST_1)
         require(self, ("validation_episodes",), lambda v: v >= 0, "must be 0 or more")
+        one_of_both = f"is of no use beside --horizons {self.horizons}: leave one out"
+        require(self, ("horizon",), lambda v: not self.horizons or v == TrainConfig.horizon, one_of_both)
         require_seed(self)
 
     def run(self) -> int:

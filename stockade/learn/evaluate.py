@@ -14,7 +14,7 @@ import numpy as np
 import tyro
 
 import stockade
-from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights
+from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights, WorldConfig
 from stockade.cage2.history import MemoryObservation
 from stockade.errors import InputError
 from stockade.files import json_ready
@@ -68,15 +68,31 @@ class EvaluateConfig:
 # -------------------------------------------------------------------------------------------------------------- playing
 def play(
     policy: Any, red: str, horizon: int, episodes: int, seed: int, rules: str = "current", chance: str = "fast",
-    reward: RewardWeights = CHALLENGE_REWARD,
+    reward: RewardWeights = CHALLENGE_REWARD, simulator: str = "stockade",
 ) -> np.ndarray:  # fmt: skip
-    """Returns (episodes,) of episodes with the seeds seed, seed + 1, ...: all at once if the policy can."""
+    """Returns (episodes,) of episodes with the seeds seed, seed + 1, ...: all at once if policy and simulator can."""
     player = as_player(policy)
-    n = episodes if player.parallel else 1
-    with NativeVectorEnv(
-        n, red, horizon, rules, chance, obs=player.obs, reward=reward, autoreset_mode="disabled", copy=False
-    ) as envs:
-        return _play_in(envs, player, horizon, range(seed, seed + episodes, n), np.random.default_rng([seed, 1]))
+    world = WorldConfig(red, horizon, rules, chance, obs=player.obs, reward=reward)
+    if simulator == "cyborg":
+        envs = reference_envs(world)
+    else:
+        n = episodes if player.parallel else 1
+        envs = NativeVectorEnv(n, autoreset_mode="disabled", copy=False, **vars(world))
+    with envs:
+        seeds = range(seed, seed + episodes, envs.num_envs)
+        return _play_in(envs, player, horizon, seeds, np.random.default_rng([seed, 1]))
+
+
+def reference_envs(world: WorldConfig) -> BaseVectorEnv:
+    """The reference simulator, if it is installed, as a vector environment of one."""
+    from stockade.integrations.cyborg import CybORGEnv
+
+    try:
+        env: gymnasium.Env[np.ndarray, Any] = CybORGEnv(world.red, world.horizon, world.rules, green=world.green)
+    except (ImportError, ValueError) as error:
+        raise InputError(f"--simulator cyborg: {error}") from error
+    env = MemoryObservation(env, world.horizon) if world.obs == "memory" else env
+    return stockade.make_vec(1, "serial", env=lambda: env, autoreset_mode="disabled")
 
 
 def _play_in(
@@ -93,19 +109,6 @@ def _play_in(
             returns[-1] += rewards
         player.end()
     return np.concatenate(returns)
-
-
-def _play_reference(config: EvaluateConfig, player: Player, red: str, horizon: int, seed: int) -> np.ndarray:
-    """As `play`, on the reference simulator."""
-    from stockade.integrations.cyborg import CybORGEnv
-
-    try:
-        env: gymnasium.Env[np.ndarray, Any] = CybORGEnv(red, horizon, rules=config.rules)
-    except (ImportError, ValueError) as error:
-        raise InputError(f"--simulator cyborg: {error}") from error
-    env = MemoryObservation(env, horizon) if player.obs == "memory" else env
-    with stockade.make_vec(1, "serial", env=lambda: env, autoreset_mode="disabled") as envs:
-        return _play_in(envs, player, horizon, range(seed, seed + config.episodes), np.random.default_rng([seed, 1]))
 
 
 def _official_order(player: Player, config: EvaluateConfig) -> Iterator[np.ndarray]:
@@ -231,16 +234,14 @@ def evaluate(
         player = find_player(config.policy, config.runs, greedy=config.greedy, last=config.last, rules=config.rules)
     else:
         player = as_player(policy, None, config.greedy)
-    official, cells = _official_order(player, config), {}
+    c, official, cells = config, _official_order(player, config), {}
     with progress_bar(progress, total=len(CELLS), desc=f"evaluate {player.name}", unit="cell") as bar:
         for red, horizon in _SCRIPT:
             seed = config.seed + SEEDS_PER_CELL * CELLS.index((red, horizon))
-            if config.simulator == "cyborg":
-                returns = _play_reference(config, player, red, horizon, seed)
-            elif config.official_order:
+            if config.official_order:
                 returns = next(official)
             else:
-                returns = play(player, red, horizon, config.episodes, seed, config.rules, config.chance)
+                returns = play(player, red, horizon, c.episodes, seed, c.rules, c.chance, simulator=c.simulator)
             cells[red, horizon] = CellResult.of(red, horizon, returns)
             bar.update()
     sections = tuple(filter(None, (extra(player, config) for extra in extras)))

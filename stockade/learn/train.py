@@ -179,13 +179,8 @@ class _Session:
                 self.best, self.seconds = float(saved.rest["best"]), float(saved.rest["seconds"])
             except (ValueError, KeyError, TypeError, IndexError) as error:
                 raise InputError(f"{run}: its checkpoint does not fit its config.json: {error}") from error
-        self._before, self._begin = self.seconds, time.perf_counter()
-        self._saved = learner.iteration
-
-    @property
-    def is_saved(self) -> bool:
-        """The present state is on disk."""
-        return self._saved == self.learner.iteration
+        self._begin = time.perf_counter() - self.seconds
+        self._saved = learner.iteration  # when the last checkpoint was written
 
     def play(self) -> TrainResult:
         """Train until the end, or a signal."""
@@ -204,9 +199,9 @@ class _Session:
                     row["validation"] = validate(learner.policy, cells_of(self.config), self.config.validation_episodes)
                     self._say(f"after {count}: validation {row['validation']:.2f}")
                 metrics.write(row)
-                bar.update(min(learner.episodes, total) - bar.n)
                 shown = f"return {row['return_window']:.2f}, entropy {row['entropy']:.2f}"
                 bar.set_postfix_str(shown, False)
+                bar.update(min(learner.episodes, total) - bar.n)
                 if due:
                     # before there are enough episodes to tell, it may not be the best
                     recent = float(np.mean(self.window)) if len(self.window) == WINDOW else LOWEST
@@ -214,9 +209,9 @@ class _Session:
                     if bar.disable:  # no terminal: a line now and then
                         rate, share = learner.episodes / self.seconds, min(1.0, learner.episodes / total)
                         self._say(f"{count} ({share:.0%}), {rate:.0f} per second, {shown}")
-            if not self.is_saved:
+            if self._saved != learner.iteration:
                 self._save(LOWEST)  # never the best: a run that was not interrupted would not have judged it here
-            saved = metrics.close() and self.is_saved
+            saved = metrics.close() and self._saved == learner.iteration
         if returns := list(self.window):
             self._say(f"{self.run}: {plural(learner.episodes, 'episode')} in {duration(self.seconds)}; last "
                       f"{len(returns)}: mean {np.mean(returns):.2f}, median {np.median(returns):.2f}, "
@@ -236,11 +231,10 @@ class _Session:
             raise TrainingDiverged(f"the gradient is not finite in iteration {learner.iteration}; the last checkpoint "
                                    f"is good: lower the learning rate")  # fmt: skip
         self.window.extend(returns.tolist())
-        now, before = self._before + time.perf_counter() - self._begin, self.seconds
-        self.seconds = now
+        before, self.seconds = self.seconds, time.perf_counter() - self._begin
         row: dict[str, Any] = {
-            "iteration": learner.iteration, "episodes": learner.episodes, "steps": learner.steps, "seconds": now,
-            "episodes_per_second": len(returns) / (now - before), **result.stats,
+            "iteration": learner.iteration, "episodes": learner.episodes, "steps": learner.steps,
+            "seconds": self.seconds, "episodes_per_second": len(returns) / (self.seconds - before), **result.stats,
         }  # fmt: skip
         if len(returns):
             row |= {"return_mean": returns.mean(), "return_median": np.median(returns),
@@ -276,10 +270,6 @@ def validate(policy: Policy, cells: list[Cell], episodes: int) -> float:
 
 
 def _new_run(config: TrainConfig) -> Path:
-    if config.horizons and config.horizon != TrainConfig.horizon:
-        raise SettingError(
-            "horizon", config.horizon, f"is of no use beside --horizons {config.horizons}: leave one out"
-        )
     reds = dict.fromkeys(cell.world.red for cell in cells_of(config))  # checked, and the reference's names shortened
     run = new_run_folder(config.runs, config.name, f"{config.preset or '-'.join(reds)}-{config.obs}-seed{config.seed}")
     content = {"stockade": stockade.__version__, **config.to_json()}

@@ -9,20 +9,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 
-import stockade
 from stockade.baselines import Defender
 from stockade.cage2.actions import ACTION_HOST, ACTION_KIND, RESTORE
 from stockade.cage2.batch import Snapshot
 from stockade.cage2.config import WorldConfig
-from stockade.cage2.history import MEMORY_SIZE, MemoryObservation
+from stockade.cage2.history import MEMORY_SIZE
 from stockade.cage2.scenario import HOST_COST, HOSTS, RESTORE_COST, SERVICE_DOWN_COST, SERVICE_HOST
 from stockade.cage2.state import INITIAL, OBS_SIZE, ROOT_ACCESS, WORLD
 from stockade.cage2.verify import TraceError, load_trace
 from stockade.errors import InputError, SettingError
 from stockade.learn.agents import Agent, Player, as_player
+from stockade.learn.evaluate import reference_envs
 from stockade.vector.base import BaseVectorEnv
 from stockade.vector.native import NativeVectorEnv
 
@@ -97,17 +96,8 @@ def record_cyborg(player: Player, config: WorldConfig, seed: int) -> Episode:
     It cannot be copied. If the built-in world gives the same observations and rewards for the same seed and actions,
     as it should, its snapshots stand in for the analysis.
     """
-    from stockade.integrations.cyborg import CybORGEnv
-
     config = replace(config, obs="memory", chance="cyborg")
-    try:
-        reference: gymnasium.Env[np.ndarray, Any] = CybORGEnv(
-            config.red, config.horizon, config.rules, green=config.green
-        )
-    except (ImportError, ValueError) as error:
-        raise InputError(f"--simulator cyborg: {error}") from error
-    env = MemoryObservation(reference, config.horizon)
-    with stockade.make_vec(1, "serial", env=lambda: env, autoreset_mode="disabled") as envs:
+    with reference_envs(config) as envs:
         episode = _play(envs, player, config, seed, "CybORG 2.1")
     twin = record(player, config, seed, episode.actions)
     equal = np.array_equal(twin.seen, episode.seen) and np.allclose(twin.rewards, episode.rewards)
