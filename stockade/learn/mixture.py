@@ -120,6 +120,14 @@ class MixedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
                 mine[where] = theirs
         return self._obs, self._rewards, self._terminated, self._truncated, {}
 
+    def save_worlds(self) -> dict[str, np.ndarray]:
+        parts = enumerate(map(save_worlds, self.parts))
+        return {f"part{k}.{name}": array for k, saved in parts for name, array in saved.items()}
+
+    def restore_worlds(self, arrays: dict[str, np.ndarray]) -> None:
+        for k, part in enumerate(self.parts):
+            restore_worlds(part, with_prefix(f"part{k}.", arrays))
+
     def close(self, **kwargs: Any) -> None:
         for part in self.parts:
             part.close()
@@ -139,15 +147,11 @@ _SAVED = "worlds", "ledgers", "memory"
 
 
 def save_worlds(envs: Any) -> dict[str, np.ndarray]:
-    """Arrays by name of native worlds, mixed or not, and of what says how to save itself; else nothing."""
+    """Arrays by name of native worlds, and of what says how to save itself; else nothing."""
     if hasattr(envs, "save_worlds"):
         return envs.save_worlds()
-    arrays: dict[str, np.ndarray] = {}
-    for prefix, part in _native_parts(envs).items():
-        snapshot = part.snapshot()
-        saved = {f"{prefix}{name}": getattr(snapshot, name) for name in _SAVED}
-        arrays |= {name: array for name, array in saved.items() if array is not None}
-    return arrays
+    saved = dict(zip(_SAVED, envs.snapshot().parts, strict=True)) if isinstance(envs, NativeVectorEnv) else {}
+    return {name: array for name, array in saved.items() if array is not None}
 
 
 def restore_worlds(envs: Any, arrays: dict[str, np.ndarray]) -> bool:
@@ -155,17 +159,14 @@ def restore_worlds(envs: Any, arrays: dict[str, np.ndarray]) -> bool:
     if hasattr(envs, "restore_worlds"):
         envs.restore_worlds(arrays)
         return True
-    parts = _native_parts(envs)
-    for prefix, part in parts.items():
-        saved = [arrays.get(f"{prefix}{name}") for name in _SAVED]
-        if saved[0] is None:
-            raise ValueError("the checkpoint does not hold these worlds; it is of another backend or mixture")
-        part.restore(Snapshot(part.config, saved[0], saved[1], saved[2]))
-    return bool(parts)
+    if not isinstance(envs, NativeVectorEnv):
+        return False
+    if "worlds" not in arrays:
+        raise ValueError("the checkpoint does not hold these worlds; it is of another backend or mixture")
+    envs.restore(Snapshot(envs.config, arrays["worlds"], arrays.get("ledgers"), arrays.get("memory")))
+    return True
 
 
-def _native_parts(envs: Any) -> dict[str, NativeVectorEnv]:
-    """The native vector environments that it is made of, by a prefix for the names of each one's arrays."""
-    if isinstance(envs, MixedVectorEnv):
-        return {f"part{k}.": part for k, part in enumerate(envs.parts)}
-    return {"": envs} if isinstance(envs, NativeVectorEnv) else {}
+def with_prefix(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Those whose names begin with it, by the rest of the name."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -29,10 +29,12 @@ from stockade.errors import InputError
 from stockade.learn import kernels
 from stockade.learn.config import PPOConfig
 from stockade.learn.kernels import RUNNING, STATS, TERMINATED, TRUNCATED
-from stockade.learn.mixture import restore_worlds, save_worlds
+from stockade.learn.mixture import restore_worlds, save_worlds, with_prefix
 from stockade.learn.policy import Architecture, Policy, Workspace
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
+_COUNTS = "iteration", "episodes", "steps"
+_SAVED = "obs", "dead", "returns", "lengths"  #: of a lane, beside its worlds
 
 
 class Rollout:
@@ -123,21 +125,16 @@ class PPO:
         envs: one or more vector environments with discrete actions and next_step autoreset; each is a lane.
         seed: of everything: weights, environments, actions, order of rows.
         actions: the environment's actions to choose from; default all.
-        horizon_is_end: see `PPOConfig.time_limit`.
+        horizon_is_end: nothing is earned after a truncation, see `PPOConfig.time_limit`.
     """
 
     def __init__(
-        self,
-        envs: Sequence[AnyVectorEnv],
-        config: PPOConfig,
-        seed: int,
-        actions: Sequence[int] | None = None,
-        horizon_is_end: bool | None = None,
-    ) -> None:
+        self, envs: Sequence[AnyVectorEnv], config: PPOConfig, seed: int, actions: Sequence[int] | None = None,
+        horizon_is_end: bool = False,
+    ) -> None:  # fmt: skip
         _check_envs(envs)
         torch.set_num_threads(1)  # before the first weights: they too would depend on the number of threads
-        self.config = config
-        self.horizon_is_end = config.time_limit == "terminal" if horizon_is_end is None else horizon_is_end
+        self.config, self.horizon_is_end, self._seed = config, horizon_is_end, seed
         n_inputs = math.prod(envs[0].single_observation_space.shape or ())
         chosen = tuple(range(gymnasium.spaces.flatdim(envs[0].single_action_space)) if actions is None else actions)
         architecture = Architecture(n_inputs, chosen, config.hidden, config.activation, config.shared)
@@ -145,9 +142,9 @@ class PPO:
         self._adam = torch.optim.Adam([self.policy.flat], lr=config.learning_rate, eps=1e-5, fused=True)
         first, second = torch.zeros_like(self.policy.flat), torch.zeros_like(self.policy.flat)
         self._adam.state[self.policy.flat] = {"step": torch.zeros(()), "exp_avg": first, "exp_avg_sq": second}
-        ends = np.cumsum([one.num_envs for one in envs])
-        self.rollout = Rollout(config.update_steps, int(ends[-1]), n_inputs, envs[0].single_observation_space.dtype)
-        columns = [slice(int(end) - one.num_envs, int(end)) for one, end in zip(envs, ends, strict=True)]
+        ends = np.cumsum([0, *(one.num_envs for one in envs)]).tolist()
+        self.rollout = Rollout(config.update_steps, ends[-1], n_inputs, envs[0].single_observation_space.dtype)
+        columns = itertools.starmap(slice, itertools.pairwise(ends))
         self.lanes = [Lane(one, part, self.policy, self.rollout, seed) for one, part in zip(envs, columns, strict=True)]
         self._order = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 2**32 - 1])))
         rows = -(-self.rollout.actions.size // config.shards)
@@ -156,7 +153,6 @@ class PPO:
         threads = config.threads or min(config.shards, available_cores())
         self._pool = ThreadPoolExecutor(threads - 1, "learner", torch.set_num_threads, (1,)) if threads > 1 else None
         self.iteration = self.episodes = self.steps = 0
-        self._seed = seed
 
     # ------------------------------------------------------------------------------------------------ one iteration
     def iterate(self, progress: float) -> Iteration:
@@ -179,15 +175,14 @@ class PPO:
     def improve(self, result: Iteration, progress: float) -> None:
         """Learn from what was collected; adds to its `stats` and `seconds`."""
         c = self.config
-        final_gamma = c.gamma if c.final_gamma is None else c.final_gamma
-        clock = time.perf_counter()
-        explained = self._estimate(_between(c.gamma, final_gamma, progress))
-        result.seconds["advantage"] = time.perf_counter() - clock
+        gamma = _between(c.gamma, c.gamma if c.final_gamma is None else c.final_gamma, progress)
         learning_rate = _between(c.learning_rate, c.final_learning_rate, progress)
         entropy_weight = _between(c.entropy_weight, c.final_entropy_weight, progress)
-        clock = time.perf_counter()
+        begin = time.perf_counter()
+        explained = self._estimate(gamma)
+        middle = time.perf_counter()
         result.stats = self._update(learning_rate, entropy_weight)
-        result.seconds["update"] = time.perf_counter() - clock
+        result.seconds |= {"advantage": middle - begin, "update": time.perf_counter() - middle}
         rates = {"learning_rate": learning_rate, "entropy_weight": entropy_weight}
         result.stats |= {"explained_variance": explained, **rates}
         self.iteration += 1
@@ -217,20 +212,20 @@ class PPO:
         coefficients = tuple(np.float32(x) for x in (c.clip, c.value_clip, c.value_weight, entropy_weight))
         for group in self._adam.param_groups:
             group["lr"] = learning_rate
-        totals, norms, seen, updates = np.zeros(len(STATS)), 0.0, 0, 0
+        totals, norms, seen = np.zeros(len(STATS)), [], 0
         epochs = (np.array_split(self._order.permutation(rows), n_minibatches) for _ in range(c.epochs))
         for minibatch in itertools.chain.from_iterable(epochs):  # an epoch is shuffled when the one before is over
             scale = np.float32(1 / len(minibatch))
             parts = np.array_split(minibatch, c.shards)
             calls = [partial(self._gradient, k, part, scale, coefficients) for k, part in enumerate(parts)]
             stats = np.sum(self._in_parallel(calls), axis=0)
-            norms += self._step()
-            updates += 1
+            norms.append(self._step())
             totals += stats
             seen += len(minibatch)
             if c.target_kl > 0 and stats[STATS.index("kl")] / len(minibatch) > 1.5 * c.target_kl:
                 break
-        return {name: float(x) / seen for name, x in zip(STATS, totals, strict=True)} | {"grad_norm": norms / updates}
+        means = dict(zip(STATS, (totals / seen).tolist(), strict=True))
+        return means | {"grad_norm": sum(norms) / len(norms)}
 
     def _gradient(self, shard: int, rows: np.ndarray, scale: np.float32, coefficients: tuple[Any, ...]) -> np.ndarray:
         """Of some rows, into the shard's workspace; sums for statistics."""
@@ -260,8 +255,7 @@ class PPO:
         if self._pool is None:
             return [call() for call in calls]
         waiting = [self._pool.submit(call) for call in calls[1:]]
-        first = calls[0]()
-        return [first, *(future.result() for future in waiting)]
+        return [calls[0](), *(future.result() for future in waiting)]
 
     def close(self) -> None:
         if self._pool is not None:
@@ -276,13 +270,11 @@ class PPO:
         arrays = {f"policy.{name}": weight for name, weight in self.policy.save_weights().items()}
         arrays |= {f"adam.{name}": adam[name].numpy().copy() for name in ("exp_avg", "exp_avg_sq", "step")}
         for k, lane in enumerate(self.lanes):
-            parts = {name: getattr(lane, name) for name in ("obs", "dead", "returns", "lengths")}
-            parts |= save_worlds(lane.envs)
+            parts = {name: getattr(lane, name) for name in _SAVED} | save_worlds(lane.envs)
             arrays |= {f"lane{k}.{name}": np.ascontiguousarray(array).copy() for name, array in parts.items()}
         streams = [self._order.bit_generator.state, *(lane.chance.bit_generator.state for lane in self.lanes)]
-        counts = {name: getattr(self, name) for name in ("iteration", "episodes", "steps")}
-        architecture = self.policy.architecture.to_json()
-        return arrays, {**counts, "streams": streams, "architecture": architecture, "layout": LAYOUT}
+        rest = {name: getattr(self, name) for name in _COUNTS} | {"streams": streams, "layout": LAYOUT}
+        return arrays, rest | {"architecture": self.policy.architecture.to_json()}
 
     def restore(self, arrays: dict[str, np.ndarray], rest: dict[str, Any]) -> None:
         """Continue where `state` was taken. Environments that cannot be put back begin new episodes."""
@@ -294,14 +286,14 @@ class PPO:
         self.policy.load_weights(arrays, prefix="policy.")
         for name, tensor in self._adam.state[self.policy.flat].items():
             tensor.copy_(torch.from_numpy(arrays[f"adam.{name}"]).view(tensor.shape))
-        self.iteration, self.episodes, self.steps = (rest[name] for name in ("iteration", "episodes", "steps"))
+        for name in _COUNTS:
+            setattr(self, name, rest[name])
         self._order.bit_generator.state = rest["streams"][0]
         for k, lane in enumerate(self.lanes):
             lane.chance.bit_generator.state = rest["streams"][k + 1]
-            prefix = f"lane{k}."
-            saved = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+            saved = with_prefix(f"lane{k}.", arrays)
             if restore_worlds(lane.envs, saved):
-                for name in ("obs", "dead", "returns", "lengths"):
+                for name in _SAVED:
                     setattr(lane, name, saved[name].copy())
             else:
                 lane.begin(self._seed, self.iteration)
