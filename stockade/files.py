@@ -47,13 +47,8 @@ class AppendedFile:
         self._path, self._size, self._waiting = path, -1, b""  # -1: nothing of it is written
         self.append(content)
 
-    @property
-    def is_written(self) -> bool:
-        """Nothing is waiting."""
-        return not self._waiting
-
-    def append(self, content: bytes) -> None:
-        """Write it, and first what is waiting."""
+    def append(self, content: bytes) -> bool:
+        """Write it, and first what is waiting; whether all is written."""
         self._waiting += content
         try:
             if self._size < 0:
@@ -70,6 +65,7 @@ class AppendedFile:
                           f"{error}", stacklevel=2)  # fmt: skip
         else:
             self._size, self._waiting = self._size + len(self._waiting), b""
+        return not self._waiting
 
     def read(self) -> bytes:
         """All of it, what is waiting included."""

@@ -127,21 +127,18 @@ class CheckpointFolder:
 
     def load_last(self) -> Checkpoint:
         """The newest that is whole; a warning for each newer one that is not."""
-        for number in reversed(self.numbers()):
-            try:
-                return load(self.folder / f"checkpoint-{number:08d}")
-            except CheckpointError as error:
-                warnings.warn(f"{error}; taking the checkpoint before it", stacklevel=2)
-        raise CheckpointError(f"there is no usable checkpoint in {self.folder}")
+        return self.load_best(last=True)
 
     def load_best(self, last: bool = False) -> Checkpoint:
         """The best, or the last if there is no best or `last` asks for it."""
-        if not last and _json_of(self.folder / "best").exists():
+        best = [] if last or not _json_of(self.folder / "best").exists() else ["best"]
+        for name in [*best, *(f"checkpoint-{number:08d}" for number in reversed(self.numbers()))]:
             try:
-                return load(self.folder / "best")
+                return load(self.folder / name)
             except CheckpointError as error:
-                warnings.warn(f"{error}; taking the last checkpoint", stacklevel=2)
-        return self.load_last()
+                then = "last checkpoint" if name == "best" else "checkpoint before it"
+                warnings.warn(f"{error}; taking the {then}", stacklevel=3)
+        raise CheckpointError(f"there is no usable checkpoint in {self.folder}")
 
 
 def _json_of(path: Path) -> Path:

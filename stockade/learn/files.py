@@ -122,17 +122,14 @@ def run_session(folder: Path) -> Iterator[None]:
         try:
             yield
         except Exception as error:
-            if any((folder / "checkpoints").glob("*.json")) or (folder / "state.json").exists():
-                with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):
+                if any((folder / "checkpoints").glob("*.json")) or (folder / "state.json").exists():
                     (folder / "failure.txt").write_text(f"{type(error).__name__}: {error}\n")
-            else:
-                with contextlib.suppress(OSError):  # what a user put there stays, and the folder with it
+                else:
                     for path in map(folder.joinpath, _BEGINNINGS):
-                        if path.is_dir():
-                            shutil.rmtree(path)
-                        else:
-                            path.unlink(missing_ok=True)
-                    folder.rmdir()
+                        shutil.rmtree(path, ignore_errors=True)  # leaves files
+                        path.unlink(missing_ok=True)
+                    folder.rmdir()  # unless a user put something there
             raise
 
 
@@ -185,9 +182,8 @@ class MetricsFile:
 
     def close(self) -> bool:
         """Try once more to write what could not be; whether all is on disk."""
-        for file in self._formats:
-            file.append(b"")
-        return all(file.is_written for file in self._formats)
+        written = [file.append(b"") for file in self._formats]  # all of them, even if one cannot be
+        return all(written)
 
 
 def _line(row: dict[str, float]) -> bytes:
@@ -232,15 +228,10 @@ def _record(**content: Any) -> bytes:
 
 def _first_events(step: int) -> bytes:
     """The head of a file, which takes back what earlier files say of this step and later ones."""
-    from tensorboard.compat.proto.event_pb2 import SessionLog
-
-    start = SessionLog(status=SessionLog.START)
-    return _record(file_version="brain.Event:2") + _record(step=step, session_log=start)
+    return _record(file_version="brain.Event:2") + _record(step=step, session_log={"status": "START"})
 
 
 def _event(row: dict[str, float]) -> bytes:
-    from tensorboard.compat.proto.summary_pb2 import Summary
-
     names = [name for name, x in row.items() if name not in ("iteration", "episodes") and not math.isnan(x)]
-    values = [Summary.Value(tag=name, simple_value=row[name]) for name in names]
-    return _record(step=int(row["episodes"]), summary=Summary(value=values))
+    values = [{"tag": name, "simple_value": row[name]} for name in names]
+    return _record(step=int(row["episodes"]), summary={"value": values})

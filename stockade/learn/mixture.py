@@ -83,42 +83,34 @@ def share_out(cells: Sequence[Cell], n: int) -> list[int]:
 
 
 class MixedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
-    """Several native vector environments as one, in their order; what it gives is overwritten by the next step."""
+    """Several native vector environments as one, in their order."""
 
     def __init__(self, parts: Sequence[NativeVectorEnv], contexts: Sequence[tuple[int, ...]]) -> None:
         """`contexts`: of each part, bits that follow the observation and never change; all of one length."""
-        self.parts, first = list(parts), parts[0]
-        self.num_envs = n = sum(part.num_envs for part in parts)
+        counts = [part.num_envs for part in parts]
+        self.parts, self.num_envs = list(parts), sum(counts)
         self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
-        seen = spaces.flatdim(first.single_observation_space)
-        size = seen + len(contexts[0])
+        self._slices = [slice(*ends) for ends in pairwise(np.cumsum([0, *counts]).tolist())]
+        self._context = np.repeat(np.array(contexts, np.uint8), counts, axis=0)
+        size = spaces.flatdim(parts[0].single_observation_space) + len(contexts[0])
         self.single_observation_space = spaces.Box(0, 1, (size,), np.uint8)
-        self.single_action_space = first.single_action_space
-        self.observation_space = batch_space(self.single_observation_space, n)
-        self.action_space = batch_space(self.single_action_space, n)
-        ends = np.cumsum([0, *(part.num_envs for part in parts)]).tolist()
-        self._slices = [slice(begin, end) for begin, end in pairwise(ends)]
-        self._obs, self._rewards = np.empty((n, size), np.uint8), np.empty(n)
-        self._seen = self._obs[:, :seen]
-        for where, bits in zip(self._slices, contexts, strict=True):
-            self._obs[where, seen:] = bits
-        self._terminated, self._truncated = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
+        self.single_action_space = parts[0].single_action_space
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
+        obs = []
         for part, where in zip(self.parts, self._slices, strict=True):
             own = seed[where] if isinstance(seed, list) else None if seed is None else seed + where.start
-            self._seen[where] = part.reset(seed=own, options=options)[0]
-        return self._obs, {}
+            obs.append(part.reset(seed=own, options=options)[0])
+        return np.hstack([np.concatenate(obs), self._context]), {}
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        out: tuple[np.ndarray, ...] = (self._seen, self._rewards, self._terminated, self._truncated)
-        for part, where in zip(self.parts, self._slices, strict=True):
-            *results, _ = part.step(actions[where])
-            for mine, theirs in zip(out, results, strict=True):
-                mine[where] = theirs
-        return self._obs, self._rewards, self._terminated, self._truncated, {}
+        steps = [part.step(actions[where])[:4] for part, where in zip(self.parts, self._slices, strict=True)]
+        obs, rewards, terminated, truncated = map(np.concatenate, zip(*steps, strict=True))
+        return np.hstack([obs, self._context]), rewards, terminated, truncated, {}
 
     def save_worlds(self) -> dict[str, np.ndarray]:
         parts = enumerate(map(save_worlds, self.parts))
