@@ -28,15 +28,15 @@ class Browser:
     def __init__(self, driver: Any) -> None:
         self.driver = driver
 
-    def open(self, page: Path, width: int = 1280, dark: bool = False, fragment: str = "") -> None:
-        """Load a page from disk in a window of this width, in a colour scheme."""
+    def open(self, page: Path | str, width: int = 1280, dark: bool = False, fragment: str = "") -> None:
+        """Load a page, from disk or by its address, in a window of this width, in a colour scheme."""
         size = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
         self.driver.get("about:blank")
         self.complaints(), self.requests()  # of pages before
-        self.driver.get(page.as_uri() + fragment)
+        self.driver.get((page.as_uri() if isinstance(page, Path) else page) + fragment)
 
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)

@@ -291,7 +291,9 @@ def test_help_fits_and_shows_no_python(stockade, name, width, monkeypatch):
     assert not any(line.startswith(" ") for line in first.splitlines()), "which is wrapped like any other"
 
 
-@pytest.mark.parametrize("name", ["train", "runs", "export", "verify", "evaluate", "search", "replay", "report"])
+@pytest.mark.parametrize(
+    "name", ["train", "runs", "export", "verify", "evaluate", "search", "replay", "play", "report"]
+)
 def test_help_is_wrapped_where_the_column_ends_and_nowhere_else(stockade, name, monkeypatch):
     """A line ends only where the next word would not have fitted, or with its flag's explanation."""
     monkeypatch.setenv("COLUMNS", "100")

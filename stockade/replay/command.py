@@ -17,7 +17,7 @@ from stockade.learn.agents import Agent, Player, as_player, find_player
 from stockade.learn.config import require
 from stockade.learn.files import check_runs
 from stockade.replay.analysis import analyse, candidates
-from stockade.replay.episode import is_stateless, record, record_cyborg, record_trace
+from stockade.replay.episode import Episode, is_stateless, record, record_cyborg, record_trace
 from stockade.replay.result import Replay
 from stockade.text import progress_bar
 
@@ -70,6 +70,11 @@ class ReplayConfig:
     def is_trace(self) -> bool:
         return self.policy.endswith(".npz")
 
+    @property
+    def views(self) -> list[int]:
+        """Numbers of particles: none for the judgement with hindsight, some for the fair one."""
+        return sorted({0, self.particles})
+
     def world(self) -> WorldConfig:
         return WorldConfig(self.red, self.horizon, self.rules, self.chance, self.green)
 
@@ -80,27 +85,35 @@ def replay(config: ReplayConfig, policy: Any = None, *, progress: bool = True) -
     if policy is None and config.is_trace:
         episode = record_trace(Path(config.policy), config.episode)
     else:
-        player = _player(config, config.policy if policy is None else policy)
+        player = player_of(config, config.policy if policy is None else policy)
         on_cyborg = config.simulator == "cyborg"
         episode = (record_cyborg if on_cyborg else record)(player, config.world(), config.seed)
     if not config.analyse or not episode.snapshots:
         return Replay(episode)
+    judges = find_judges(config, player, episode.config.rules)
+    with progress_bar(progress, total=len(config.views) * len(episode), desc="rollouts", unit="step") as bar:
+        return judged(config, episode, *judges, bar)
+
+
+def find_judges(config: ReplayConfig, player: Player | None, rules: str) -> tuple[Player, Player]:
+    """Who plays on in rollouts, and who proposes other moves: the player if it can, else the advisor."""
     continues = player if player is not None and is_stateless(player) else None
-    advisor = continues
-    if advisor is None or episode.probabilities is None:
-        advisor = find_player(config.advisor, config.runs, greedy=True, last=False, rules=episode.config.rules)
-        if not isinstance(advisor.policy, Agent):
-            raise InputError(f"--advisor {config.advisor} must be a trained policy of Stockade")
-    moves, views = candidates(episode, advisor, config.alternatives), sorted({0, config.particles})
-    with progress_bar(progress, total=len(views) * len(episode), desc="rollouts", unit="step") as bar:
-        judged = [
-            analyse(episode, continues or advisor, moves, config.rollouts, config.seed, particles, progress=bar)
-            for particles in views
-        ]
-    return Replay(episode, tuple(judged))
+    if continues is not None and isinstance(continues.policy, Agent):
+        return continues, continues
+    advisor = find_player(config.advisor, config.runs, greedy=True, last=False, rules=rules)
+    if not isinstance(advisor.policy, Agent):
+        raise InputError(f"--advisor {config.advisor} must be a trained policy of Stockade")
+    return continues or advisor, advisor
 
 
-def _player(config: ReplayConfig, policy: Any) -> Player:
+def judged(config: ReplayConfig, episode: Episode, continues: Player, advisor: Player, progress: Any) -> Replay:
+    """Judge the moves of an episode; `progress` is an object with `update(n)`, called after every step of each view."""
+    moves = candidates(episode, advisor, config.alternatives)
+    settings = continues, moves, config.rollouts, config.seed
+    return Replay(episode, tuple(analyse(episode, *settings, view, progress=progress) for view in config.views))
+
+
+def player_of(config: ReplayConfig, policy: Any) -> Player:
     """By name, searches included, or whatever object a user calls a policy."""
     if not isinstance(policy, str):
         return as_player(policy, greedy=config.greedy)

@@ -48,6 +48,7 @@ class Episode:
     values: np.ndarray | None = None  #: (T,), the policy's own estimate before each step
     order: str = ""  #: repair order that the policy is bound to, and who judges
     snapshots: tuple[Snapshot, ...] = field(default=(), repr=False)  #: before each step; none if it cannot be copied
+    advisor: str = ""  #: whose probabilities and values these are, if not the policy's own
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -72,6 +73,12 @@ class Episode:
 
 
 # ----------------------------------------------------------------------------------------------------------- recording
+def check_length(steps: int) -> None:
+    """Refuse an episode that no page can hold."""
+    if steps > MOST_STEPS:
+        raise SettingError("horizon", steps, f"is too long to look at; take up to {MOST_STEPS} steps")
+
+
 def native_worlds(config: WorldConfig, n: int) -> NativeVectorEnv:
     """Worlds that show blue its own history beside the 52 bits, so that every policy can play in them."""
     c = config
@@ -83,7 +90,7 @@ def native_worlds(config: WorldConfig, n: int) -> NativeVectorEnv:
 def record(player: Player, config: WorldConfig, seed: int, actions: np.ndarray | None = None) -> Episode:
     """Play an episode of the built-in world; the same as `stockade evaluate` plays with this seed.
 
-    With `actions` the episode is replayed: these are carried out, whatever the player would have chosen.
+    With `actions` the episode is replayed and ends with them, whatever the player would have chosen.
     """
     config = replace(config, obs="memory")
     with native_worlds(config, 1) as envs:
@@ -113,7 +120,7 @@ def record_trace(path: Path, number: int) -> Episode:
     if not steps:
         raise InputError(f"--episode {number}: nothing of it was recorded in {path}")
     actions = arrays["blue_action"][number, :steps].astype(np.int64)
-    player = as_player(_Recorded(), path.stem)
+    player = as_player(Recorded(), path.stem)
     episode = record(player, replace(config, horizon=steps), int(arrays["seed"][number]), actions)
     seen, rewards = arrays["obs"][number, : steps + 1], arrays["reward"][number, :steps]
     if not (np.array_equal(episode.seen[:, :OBS_SIZE], seen) and np.allclose(episode.rewards, rewards)):
@@ -121,8 +128,8 @@ def record_trace(path: Path, number: int) -> Episode:
     return replace(episode, style="recorded", source=f"trace of CybORG, episode {number}")
 
 
-class _Recorded:
-    """Stands for the policy of a trace, of which only the actions are known."""
+class Recorded:
+    """Stands for a player of whom only the actions are known: of a trace, or a person."""
 
     def act(self, observations: np.ndarray) -> np.ndarray:
         return np.zeros(len(observations), np.int64)
@@ -131,16 +138,16 @@ class _Recorded:
 def _play(
     envs: BaseVectorEnv, player: Player, config: WorldConfig, seed: int, source: str, given: np.ndarray | None = None
 ) -> Episode:
-    size, horizon, policy = SIZES[player.obs], config.horizon, player.policy
-    if horizon > MOST_STEPS:
-        raise SettingError("horizon", horizon, f"is too long to look at; take up to {MOST_STEPS} steps")
-    truth, seen = np.repeat(INITIAL, horizon + 1), np.zeros((horizon + 1, MEMORY_SIZE), np.uint8)
-    chosen, actions, rewards = np.zeros(horizon, np.int64), np.zeros(horizon, np.int64), np.zeros(horizon)
+    size, policy = SIZES[player.obs], player.policy
+    steps = config.horizon if given is None else len(given)
+    check_length(steps)
+    truth, seen = np.repeat(INITIAL, steps + 1), np.zeros((steps + 1, MEMORY_SIZE), np.uint8)
+    chosen, actions, rewards = np.zeros(steps, np.int64), np.zeros(steps, np.int64), np.zeros(steps)
     probabilities, values, snapshots = [], [], []
     generator = np.random.default_rng([seed, 1])  # as `stockade evaluate` has it
     obs, _ = envs.reset(seed=seed)
     player.begin(1)
-    for t in range(horizon):
+    for t in range(steps):
         _keep(envs, obs, truth[t : t + 1], seen[t])
         if isinstance(envs, NativeVectorEnv):
             snapshots.append(envs.snapshot())
@@ -151,7 +158,7 @@ def _play(
         actions[t : t + 1] = player.allowed(chosen[t : t + 1], obs[:, :size], envs) if given is None else given[t]
         obs, reward, _, _, _ = envs.step(actions[t : t + 1])
         rewards[t] = reward[0]
-    _keep(envs, obs, truth[horizon:], seen[horizon])
+    _keep(envs, obs, truth[steps:], seen[steps])
     player.end()
     return Episode(
         player.name, player.style, source, config, seed, size, truth, seen, chosen, actions, rewards,
@@ -183,4 +190,4 @@ def is_stateless(player: Player) -> bool:
     if isinstance(policy, Defender):
         return True
     recurrent = "lstm" in type(getattr(policy, "policy", None)).__name__.lower()
-    return player.parallel and not hasattr(policy, "reset") and not recurrent and not isinstance(policy, _Recorded)
+    return player.parallel and not hasattr(policy, "reset") and not recurrent and not isinstance(policy, Recorded)

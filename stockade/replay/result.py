@@ -10,6 +10,7 @@ import hashlib
 import html
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
@@ -39,6 +40,13 @@ RED_WORDS = (
 )  # fmt: skip
 PAGE_FILES = ("replay.html", "replay.css", "network.js", "timeline.js", "replay.js")
 PAGE_HEIGHT = 1000  #: pixels of a page in a notebook
+#: What everybody knows of the network.
+NETWORK: dict[str, Any] = json_ready({
+    "hosts": [{"name": name, "subnet": next(net for net, hosts in SUBNET_HOSTS.items() if name in hosts),
+               "cost": scenario.HOST_COST[h] / 10} for h, name in enumerate(HOSTS)],
+    "foothold": scenario.FOOTHOLD, "service_host": scenario.SERVICE_HOST,
+    "gateways": scenario.GATEWAYS, "decoys": [decoy.name for decoy in DECOYS],
+})  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -65,21 +73,17 @@ class Replay:
             "red": RED_NAMES[int(e.truth["red"][-1])] if e.config.red == "mix" else e.config.red,
             "rules": e.config.rules, "green": e.config.green, "seed": e.seed, "horizon": len(e),
             "return": round(float(e.rewards.sum()), 1),
-            "hosts": [{"name": name, "subnet": next(net for net, hosts in SUBNET_HOSTS.items() if name in hosts),
-                       "cost": scenario.HOST_COST[h] / 10} for h, name in enumerate(HOSTS)],
-            "foothold": scenario.FOOTHOLD, "service_host": scenario.SERVICE_HOST,
-            "gateways": scenario.GATEWAYS, "decoys": [decoy.name for decoy in DECOYS],
+            "advisor": e.advisor, **NETWORK,
             "states": [self._state(t) for t in range(len(e) + 1)],
             "steps": [self._step(t) for t in range(len(e))],
             "analyses": [_analysis(analysis) for analysis in self.analyses],
         })  # fmt: skip
 
     def _state(self, t: int) -> dict[str, Any]:
-        truth, bits = TrueState.of(self.episode.truth[t, ...]), self.episode.seen[t, :OBS_SIZE].reshape(N_HOSTS, 4)
+        truth = TrueState.of(self.episode.truth[t, ...])
         return {
             "access": [ACCESS_NAMES[level] for level in truth.red_access],
-            "activity": [ACTIVITY[a, b] for a, b, _, _ in bits.tolist()],
-            "belief": [BELIEF[c, d] for _, _, c, d in bits.tolist()],
+            **observed(self.episode.seen[t]),
             "sessions": truth.red_sessions,
             "removable": truth.red_removable,
             "decoys": truth.decoys,
@@ -149,21 +153,12 @@ class Replay:
 
     # ----------------------------------------------------------------------------------------------------- as a page
     def html(self) -> str:
-        """The whole page. Its content is data: only the script and the style of the package can take effect."""
-        page = files("stockade.replay") / "page"
-        template, style, *scripts = ((page / name).read_text("utf-8") for name in PAGE_FILES)
-        script = "".join(scripts)
-        content = json.dumps(self._content, allow_nan=False, separators=(",", ":"))
-        for sign in "<>&":  # so that no text in it can end the element
-            content = content.replace(sign, f"\\u{ord(sign):04x}")
-        parts = {
-            "title": html.escape(f"{self.episode.policy} against {self._content['red']}"),
-            "policy": f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'",
-            "style": style,
-            "script": script,
-            "content": content,
-        }
-        return re.sub(r"@(\w+)@", lambda place: parts[place[1]], template)  # in one pass: no part is looked into
+        """The whole page."""
+        return self.page()[0]
+
+    def page(self) -> tuple[str, str]:
+        """The same, and its Content-Security-Policy for a server."""
+        return assemble(PAGE_FILES, f"{self.episode.policy} against {self._content['red']}", self._content)
 
     def save(self, path: str | Path) -> Path:
         """Write the page; nothing else is needed to look at it."""
@@ -173,6 +168,30 @@ class Replay:
     def _repr_html_(self) -> str:
         frame = f'sandbox="allow-scripts" width="100%" height="{PAGE_HEIGHT}" style="border:0"'
         return f'<iframe title="replay" {frame} srcdoc="{html.escape(self.html())}"></iframe>'
+
+
+def assemble(names: Sequence[str], title: str, content: dict[str, Any], allowed: str = "") -> tuple[str, str]:
+    """A page of files in page/ (HTML, then CSS, then JavaScript), and its Content-Security-Policy.
+
+    The content is data: only the script and the style of the package can take effect. `allowed` is added to the policy.
+    """
+    page = files("stockade.replay") / "page"
+    texts = {name: (page / name).read_text("utf-8") for name in names}
+    style, script = ("".join(texts[name] for name in names if name.endswith(end)) for end in (".css", ".js"))
+    data = json.dumps(content, allow_nan=False, separators=(",", ":"))
+    for sign in "<>&":  # so that no text in it can end the element
+        data = data.replace(sign, f"\\u{ord(sign):04x}")
+    policy = f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'{allowed}"
+    parts = {"title": html.escape(title), "policy": policy, "style": style, "script": script, "content": data}
+    return re.sub(
+        r"@(\w+)@", lambda place: parts[place[1]], texts[names[0]]
+    ), policy  # in one pass: no part is searched
+
+
+def observed(seen: np.ndarray) -> dict[str, list[str]]:
+    """What blue's 52 bits, the first of `seen`, say of each host."""
+    bits = seen[:OBS_SIZE].reshape(N_HOSTS, 4).tolist()
+    return {"activity": [ACTIVITY[a, b] for a, b, _, _ in bits], "belief": [BELIEF[c, d] for _, _, c, d in bits]}
 
 
 def _digest(text: str) -> str:

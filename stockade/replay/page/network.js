@@ -49,7 +49,7 @@ function layout(content, width) {
   return { wide, boxes, hosts, columns, width, height: wide ? tallest : top - gap };
 }
 
-/** Draws everything that does not change from step to step; returns what does. */
+/** Draws everything that does not change from step to step; returns what does. In a blind picture there is no truth. */
 function drawNetwork(content, place, width, select) {
   const picture = layout(content, width);
   const svg = make("svg", { viewBox: `0 0 ${width} ${picture.height + 8}`, role: "group", "aria-label": "Network" });
@@ -64,37 +64,54 @@ function drawNetwork(content, place, width, select) {
     const cardWidth = (box.width - 2 * CARD.pad - (picture.columns - 1) * 8) / picture.columns;
     for (let column = 0; column < picture.columns; column++) {
       const x = box.x + CARD.pad + column * (cardWidth + 8);
-      svg.append(make("text", { class: "column", x: x + 6, y: box.y + 34 }, "true"));
-      svg.append(make("text", { class: "column", x: x + cardWidth / 2 + 4, y: box.y + 34 }, "blue believes"));
+      if (!content.blind) svg.append(make("text", { class: "column", x: x + 6, y: box.y + 34 }, "true"));
+      const left = content.blind ? 6 : cardWidth / 2 + 4;
+      svg.append(make("text", { class: "column", x: x + left, y: box.y + 34 }, "blue believes"));
     }
   }
-  const parts = content.hosts.map((host, h) => drawHost(host.name, picture.hosts[h], () => select(h)));
+  const parts = content.hosts.map((host, h) => drawHost(host.name, picture.hosts[h], () => select(h), content.blind));
   const acts = make("g", { "aria-hidden": "true", "pointer-events": "none" });
   svg.append(...parts.map((part) => part.group), acts);
+  const focused = place.contains(document.activeElement) ? document.activeElement.dataset.host : null;
   place.replaceChildren(svg);
+  const again = parts.find((part) => part.group.dataset.host === focused);
+  if (again) setTimeout(() => again.group.focus()); // when the caller has what is drawn
   return { picture, parts, acts };
 }
 
-function drawHost(name, at, select) {
-  const inner = (at.width - 12 - 6) / 2;
+function drawHost(name, at, select, blind) {
+  const inner = blind ? at.width - 12 : (at.width - 12 - 6) / 2;
   const half = (x) => {
     const level = make("text", { class: "level", x: x + inner / 2, y: 40, "text-anchor": "middle" });
     const note = make("text", { class: "note", x: x + inner / 2, y: 53, "text-anchor": "middle" });
     const group = make("g", {}, make("rect", { class: "half", x, y: 25, width: inner, height: 35, rx: 6 }), level, note);
     return { group, level, note };
   };
-  const truth = half(6), belief = half(6 + inner + 6);
+  const truth = blind ? null : half(6), belief = half(blind ? 6 : 6 + inner + 6);
   const extra = make("text", { class: "extra", x: at.width - 8, y: 17, "text-anchor": "end" });
   const clash = make("g", { class: "clash" }, make("circle", { cx: at.width / 2, cy: 42, r: 9 }),
     make("text", { x: at.width / 2, y: 46.5 }, "≠"));
   const group = make("g", { class: "host", tabindex: 0, role: "button", transform: `translate(${at.x} ${at.y})` },
     make("rect", { class: "body", width: at.width, height: at.height, rx: 9 }),
-    make("text", { class: "name", x: 8, y: 17 }, name), extra, truth.group, belief.group, clash);
+    make("text", { class: "name", x: 8, y: 17 }, name), extra, truth && truth.group, belief.group, clash);
   group.dataset.host = name;
   group.addEventListener("click", select);
   group.addEventListener("focus", select);
   group.addEventListener("keydown", (event) => { if (event.key === "Enter") select(); });
   return { group, truth, belief, extra };
+}
+
+/** Shows what blue believes and sees on a host; returns what it sees, in words. `chance` is of red there, in percent. */
+function showBelief(drawn, state, h, chance) {
+  const { belief } = drawn.parts[h], activity = state.activity[h];
+  belief.group.setAttribute("class", state.belief[h]);
+  belief.level.textContent = state.belief[h];
+  const seen = activity === "none" ? "" : `sees ${activity}`;
+  const both = chance && drawn.picture.wide ? `${activity} · ${chance}%` : seen;
+  belief.note.textContent = seen ? both : chance ? `${chance}% red` : "";
+  belief.level.setAttribute("y", belief.note.textContent ? 40 : 47);
+  Object.assign(drawn.parts[h].group.dataset, { belief: state.belief[h], activity, decoys: state.n_decoys[h] });
+  return seen;
 }
 
 /** Shows a state and what was done in the step that led to it; `held` is how likely red is there, or null. */
@@ -104,25 +121,19 @@ function showNetwork(drawn, content, state, step, held) {
     const sure = SAME_LEVEL[access] === belief || belief === "unsure";
     const differs = !sure && h !== content.foothold;
     part.truth.group.setAttribute("class", access);
-    part.belief.group.setAttribute("class", belief);
     part.group.classList.toggle("differs", differs);
     part.truth.level.textContent = access === "none" ? "no red" : access;
-    part.belief.level.textContent = belief;
     const sessions = state.sessions[h];
     const service = h === content.service_host ? `service ${state.service_down ? "down" : "up"}` : "";
     part.truth.note.textContent = h === content.foothold ? "foothold" : state.service_down && service ? service :
       sessions ? count(sessions, "session") : service;
-    const activity = state.activity[h];
-    const seen = activity === "none" ? "" : `sees ${activity === "exploit" ? "exploit" : "scan"}`;
-    const chance = held && h !== content.foothold ? Math.round(100 * held[h]) : 0;
-    const both = chance && drawn.picture.wide ? `${activity} · ${chance}%` : seen;
-    part.belief.note.textContent = seen ? both : chance ? `${chance}% red` : "";
-    for (const half of [part.truth, part.belief]) half.level.setAttribute("y", half.note.textContent ? 40 : 47);
+    part.truth.level.setAttribute("y", part.truth.note.textContent ? 40 : 47);
+    const seen = showBelief(drawn, state, h, held && h !== content.foothold ? Math.round(100 * held[h]) : 0);
     const extras = [];
     if (state.n_decoys[h]) extras.push(count(state.n_decoys[h], "decoy"));
     if (state.files[h]) extras.push("files");
     part.extra.textContent = extras.join(" · ");
-    Object.assign(data, { access, belief, activity, sessions, decoys: state.n_decoys[h], files: state.files[h] });
+    Object.assign(data, { access, sessions, files: state.files[h] });
     part.group.setAttribute("aria-label", `${content.hosts[h].name}: true access ${access}, blue believes ${belief}` +
       `${differs ? " (differs)" : ""}, ${count(sessions, "session")} of red, ` +
       `${count(state.n_decoys[h], "decoy")}${state.files[h] ? ", files of red" : ""}${seen ? `, blue ${seen}` : ""}`);

@@ -21,6 +21,7 @@
     at("facts").replaceChildren(...facts.map(([name, value]) => make("li", {}, `${name} `, make("b", {}, String(value)))));
     slider.max = total;
     at("policy").hidden = !content.steps[0].likely;
+    if (content.advisor) at("policy-title").textContent = `What ${content.advisor} would do`;
     at("judged").hidden = at("worst-card").hidden = !content.analyses.length;
     at("marked").hidden = !content.analyses.length;
     at("chance-legend").hidden = !content.analyses.some((analysis) => analysis.held);
@@ -68,13 +69,10 @@
   function draw() {
     const width = at("network").clientWidth;
     if (!width) return;
-    const focused = document.activeElement && document.activeElement.dataset ? document.activeElement.dataset.host : null;
     network = drawNetwork(content, at("network"), width, (h) => { selected = h; picked = true; showHost(); });
     const labels = content.analyses.length ? content.analyses[view].steps.map((step) => step.label) : [];
     cursor = drawTimeline(content, at("timeline"), at("timeline").clientWidth, labels, go);
     show();
-    const again = network.parts.find((part) => part.group.dataset.host === focused);
-    if (again) again.group.focus();
   }
 
   // ---------------------------------------------------------------------------------------------------- a step
