@@ -21,7 +21,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 import stockade
 from stockade.bench.result import Tags
-from stockade.bench.runner import Case, Turn, rate_case
+from stockade.bench.runner import Case, Sample, Turn, frozen_heap, rate
 from stockade.bench.worlds import BUILT_IN, CYBORG, HORIZON, WORLDS, Factory, fixed_cost
 from stockade.cores import available_cores
 from stockade.integrations.cyborg import load_reference
@@ -270,5 +270,9 @@ def _env_case(tags: Tags, seconds: float, factory: Factory | None, copy: bool) -
     other, options = _OPEN_OTHERS.get(backend), options if copy else {**options, "copy": False}
     opening = partial(other, n, factory) if other else partial(open_turn, backend, n, factory, mode, **options)
     least = n * MODES[mode] if isinstance(MODES[mode], int) else 1  # a round without a true state would tell nothing
-    foreign = backend in (*PEERS, *OTHERS.values(), "ray")
-    return rate_case(tags, opening, seconds, least, why_not(backend, factory, mode), foreign)
+
+    def round_() -> list[Sample]:
+        with opening() as turn, frozen_heap():
+            return [Sample("steps/s", rate(turn, seconds, least))]
+
+    return Case(tags, round_, why_not(backend, factory, mode), backend in (*PEERS, *OTHERS.values(), "ray"))

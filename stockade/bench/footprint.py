@@ -264,23 +264,21 @@ class StartupBench(BenchCommand, name="startup"):
         for method, backend in product(dict.fromkeys(self.methods), ("pipes", "shared_memory")):
             start = partial(stockade.make_vec, n, backend, env=SyntheticEnv, workers=n, start_method=method)
             many = method == "spawn" and n > self.spawn_up_to
-            yield _start_case(backend, method, n, start, f"more than --spawn-up-to {self.spawn_up_to}" * many)
+            tags = {"backend": backend, "start_method": method, "workers": n, "n_envs": n}
+            yield Case(tags, partial(_start_and_close, start), f"more than --spawn-up-to {self.spawn_up_to}" * many)
         for peer in MANY_PROCESSES if self.peers else ():
-            yield _start_case(peer, "fork", n, partial(PEERS[peer], SyntheticEnv, n), why_not(peer))
+            start, tags = partial(PEERS[peer], SyntheticEnv, n), {**tags, "backend": peer, "start_method": "fork"}
+            yield Case(tags, partial(_start_and_close, start), why_not(peer), foreign=True)
 
 
-def _start_case(backend: str, method: str, n: int, start: Callable[[], Any], why: str) -> Case:
-    def round_() -> Iterator[Sample]:
-        begin = time.perf_counter()
-        with interrupts_held():
-            envs = start()
-        started = time.perf_counter()
-        envs.close()
-        yield Sample("s", started - begin, {"part": "start"})
-        yield Sample("s", time.perf_counter() - started, {"part": "close"})
-
-    tags = {"backend": backend, "start_method": method, "workers": n, "n_envs": n}
-    return Case(tags, round_, why, backend in PEERS)
+def _start_and_close(start: Callable[[], Any]) -> Iterator[Sample]:
+    begin = time.perf_counter()
+    with interrupts_held():
+        envs = start()
+    started = time.perf_counter()
+    envs.close()
+    yield Sample("s", started - begin, {"part": "start"})
+    yield Sample("s", time.perf_counter() - started, {"part": "close"})
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import math
 import shlex
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -67,17 +67,6 @@ def in_turns(groups: Sequence[Sequence[Case]], rounds: int, result: Result) -> l
             ])  # fmt: skip
             result.figures += measured[-1]
     return measured
-
-
-def rate_case(tags: Tags, opening: Callable[[], AbstractContextManager[Turn]], seconds: float, least: int = 1,
-              why_not: str = "", foreign: bool = False) -> Case:  # fmt: skip
-    """Steps per second of one way to run environments, over rounds of so many seconds and at least so many steps."""
-
-    def round_() -> list[Sample]:
-        with opening() as turn, frozen_heap():
-            return [Sample("steps/s", rate(turn, seconds, least))]
-
-    return Case(tags, round_, why_not, foreign)
 
 
 def rate(turn: Turn, seconds: float, least: int = 1) -> float:

@@ -71,11 +71,8 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
         if self._dtype not in (np.uint8, np.float32):
             raise ValueError(f"obs_dtype={obs_dtype!r} is not possible; take numpy.uint8 or numpy.float32")
         self._batch = Batch(self.config, 1, threads=1)
-        size = self._batch.obs_size
-        self.observation_space = spaces.Box(0, 1, (size,), self._dtype.type)
+        self.observation_space = spaces.Box(0, 1, (self._batch.obs_size,), self._dtype.type)
         self.action_space = spaces.Discrete(N_ACTIONS)
-        self._actions, self._obs = np.zeros(1, np.int64), np.zeros((1, size), np.uint8)
-        self._reward, self._over = np.zeros(1, np.float64), np.zeros(1, np.bool_)
         self.gives_info, self.gives_mask = info, action_mask
         self._is_reset = self._closed = False
         self._bind()
@@ -83,6 +80,8 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
     def _bind(self) -> None:
         """Make once what every step needs: the kernel's arguments, its observation, a reader of the world's memory."""
         batch = self._batch
+        self._actions, self._obs = np.zeros(1, np.int64), np.zeros((1, batch.obs_size), np.uint8)
+        self._reward, self._over = np.zeros(1, np.float64), batch.worlds["over"] != 0
         out = batch.words_for(self._obs), self._reward, self._over
         self._step_arguments = (*batch.records, *batch.constants, self._actions, *out, False, 0, 1)
         self._bits, self._world_info = self._obs[0], WorldInfo(batch.worlds)
@@ -90,9 +89,7 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
     def over_world(self, batch: Batch, i: int) -> CAGE2Env:
         """An environment like this one whose world is world i of a batch: both see and change the same memory."""
         env = CAGE2Env.__new__(CAGE2Env)
-        own = {name: getattr(self, name).copy() for name in ("_actions", "_obs", "_reward", "_over")}
-        env.__dict__.update(self.__dict__, _batch=batch.part(i), _is_reset=True, **own)
-        env._bind()
+        env.__setstate__({**self.__dict__, "_batch": batch.part(i), "_is_reset": True})
         return env
 
     def follow(self, is_reset: bool, seed: int | None) -> None:

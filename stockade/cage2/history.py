@@ -6,6 +6,7 @@ Nothing here looks at the true state, so the same functions serve the built-in w
 and any other simulator of the challenge: `MemoryObservation` wraps a real CybORG.
 """
 
+import itertools
 from typing import Any
 
 import gymnasium
@@ -37,13 +38,9 @@ _CLOCK = np.array([2, 3, 5, 8, 12, 18, 25, 35, 50, 75])
 _KINDS = ("Analyse", "Remove", "decoy", "Restore")
 _KIND_GROUP = np.array([0, 1, *[2] * len(DECOYS), 3])  #: place of an action's kind among these
 
-_DECOY_BITS = OBS_SIZE
-_SCANNED_BITS = _DECOY_BITS + len(_PLACES)
-_EXPLOITED_BITS, _RESTORED_BITS, _KIND_BITS = (_SCANNED_BITS + k * N_HOSTS for k in (1, 2, 3))
-_TARGET_BITS = _KIND_BITS + len(_KINDS)
-_FAILED_BIT = _TARGET_BITS + N_HOSTS
-_CLOCK_BITS = _FAILED_BIT + 1
-MEMORY_SIZE = _CLOCK_BITS + len(_CLOCK)
+_SIZES = (OBS_SIZE, len(_PLACES), N_HOSTS, N_HOSTS, N_HOSTS, len(_KINDS), N_HOSTS, 1, len(_CLOCK))
+(_DECOY_BITS, _SCANNED_BITS, _EXPLOITED_BITS, _RESTORED_BITS, _KIND_BITS, _TARGET_BITS, _FAILED_BIT, _CLOCK_BITS,
+ MEMORY_SIZE) = itertools.accumulate(_SIZES)  # fmt: skip
 
 #: What each of the 160 bits says.
 FEATURE_NAMES: tuple[str, ...] = (

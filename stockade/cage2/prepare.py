@@ -86,9 +86,7 @@ def _lock(file: int) -> None:
     """Wait for the lock, but not for ever: its holder may hang."""
     deadline = time.monotonic() + _PATIENCE
     while fcntl is not None and time.monotonic() < deadline:
-        try:
+        with contextlib.suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(0.1)
-        else:
             return
+        time.sleep(0.1)

@@ -14,7 +14,7 @@ import stockade
 from stockade.bench.backends import installed, open_envs, open_turn
 from stockade.bench.bottleneck import PARTS, bounds, idle_seconds, share_out
 from stockade.bench.result import Result
-from stockade.bench.runner import Case, Sample, in_turns, rate, rate_case
+from stockade.bench.runner import Case, Sample, in_turns, rate
 from stockade.bench.throughput import crossing
 from stockade.bench.worlds import (
     BUILT_IN,
@@ -192,8 +192,12 @@ def test_cases_take_turns_and_what_cannot_run_is_told() -> None:
         def __exit__(self, *_: object) -> None:
             order.append("closed")
 
+    def steps_per_second(name: str) -> list[Sample]:
+        with Way(name) as turn:
+            return [Sample("steps/s", rate(turn, 1e-4))]  # type: ignore[arg-type]
+
     def case(name: str, foreign: bool = False, why_not: str = "") -> Case:
-        return rate_case({"case": name}, partial(Way, name), 1e-4, why_not=why_not, foreign=foreign)  # type: ignore[arg-type]
+        return Case({"case": name}, partial(steps_per_second, name), why_not, foreign)
 
     notes = Result("test")
     group = [case("a"), case("broken", foreign=True), case("refused", why_not="too big"), case("b")]
