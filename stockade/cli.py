@@ -45,6 +45,7 @@ Examples:
   stockade runs                            list what was trained, and how well
   stockade evaluate meander-memory-seed0   how good is the agent you trained?
   stockade replay champion --open          see an episode, move by move
+  stockade play --open                     defend the network yourself
 
 stockade COMMAND --help explains the flags of a command.
 stockade --version prints the version."""

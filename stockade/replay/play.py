@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 import threading
 import webbrowser
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -64,15 +64,12 @@ class Game:
     """An episode with a person as blue. Requests may come from several threads: each is for a step, and late ones are
     refused. Once it is over, the moves are judged in the background and the page becomes that of a replay."""
 
-    def __init__(
-        self, config: ReplayConfig, advisor: Player | None, done: Callable[[Replay], object] = lambda replay: None
-    ) -> None:
-        """`config` says what is played and how it is judged; `done` gets the replay at last."""
-        self.config, self.advisor, self._done = config, advisor, done
+    def __init__(self, config: ReplayConfig, advisor: Player | None) -> None:
+        """`config` says what is played and how it is judged."""
+        self.config, self.advisor = config, advisor
         # A trained policy also judges; not one that is bound to an order, which would refuse what the person does.
-        policy = None if advisor is None else advisor.policy
-        judges = isinstance(policy, Agent) and not hasattr(policy, "allowed")
-        self._watches = advisor if advisor is not None and judges else as_player(Recorded())
+        trained = advisor is not None and isinstance(advisor.policy, Agent) and not hasattr(advisor.policy, "allowed")
+        self._watches = advisor if advisor is not None and trained else as_player(Recorded())
         self._judges = find_judges(config, self._watches, config.rules) if config.analyse else None
         self._lock = threading.Lock()
         self._envs = native_worlds(config.world(), 1)
@@ -107,7 +104,7 @@ class Game:
                 raise InputError("this game is without advice")
             policy, seen = self.advisor.policy, self._seen[-1][: SIZES[self.advisor.obs]]
             if not isinstance(policy, Agent):
-                action = int(self.advisor.act(seen[None], np.random.default_rng([self.config.seed, step]))[0])
+                action = int(self.advisor.act(seen[None], np.random.default_rng(step))[0])
                 return {"moves": [[action, ACTION_NAMES[action], None]], "value": None}
             likely = policy.probabilities(seen)
             best = np.argsort(-likely, kind="stable")[:LIKELIEST].tolist()
@@ -134,12 +131,8 @@ class Game:
 
     def server(self, port: int = 0) -> Server:
         """Not yet serving; see `http.server`."""
-        calls: Calls = {
-            "act": (self.act, ("step", "action")),
-            "advice": (self.advise, ("step",)),
-            "end": (self.end, ("step",)),
-        }
-        return Server(port, self.page, self.state, calls)
+        calls: Calls = {"advice": (self.advise, ("step",)), "end": (self.end, ("step",))}
+        return Server(port, self.page, self.state, calls | {"act": (self.act, ("step", "action"))})
 
     # --------------------------------------------------------------------------------------------------------- inside
     @contextmanager
@@ -164,7 +157,7 @@ class Game:
                 result = judged(self.config, result.episode, *self._judges, self)
         finally:  # whatever fails, the truth is shown
             self.replay = result
-            self._done(result)
+            print(*result.summary(), sep="\n", flush=True)
 
     def update(self, steps: int) -> None:
         """Progress of the analysis."""
@@ -201,7 +194,7 @@ class PlayCommand:
         seed = secrets.randbelow(2**31) if self.seed is None else self.seed
         return ReplayConfig("", self.red, self.horizon, self.rules, seed, analyse=self.analyse, runs=self.runs)
 
-    def game(self, done: Callable[[Replay], object] = lambda replay: None) -> Game:
+    def game(self) -> Game:
         """A new game; InputError if the advisor cannot be found, or cannot advise."""
         config, advisor = self.settings(), None
         try:
@@ -209,17 +202,16 @@ class PlayCommand:
                 advisor = player_of(config, self.advice)
                 if not is_stateless(advisor):
                     raise SettingError("advice", self.advice, "cannot advise: it has a memory of its own episodes")
-            return Game(config, advisor, done)
+            return Game(config, advisor)
         except InputError as error:
             error.add_note("To play without a trained policy: --advice none --no-analyse")
             raise
 
     def run(self) -> int:
-        game = self.game(done=lambda replay: print(*replay.summary(), sep="\n", flush=True))
-        with game.server(self.port) as server:
+        with self.game().server(self.port) as server:
             print(f"Defend the network for {self.horizon} steps: {server.address}", flush=True)
             print("Only this machine can open it. Ctrl-C ends it.", flush=True)
-            if self.open:
-                webbrowser.open(server.address)
+            if self.open:  # some browsers return only when they are closed
+                threading.Thread(target=webbrowser.open, args=(server.address,), daemon=True).start()
             server.serve_forever()
         return 0

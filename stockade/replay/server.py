@@ -36,9 +36,9 @@ class StaleError(InputError):
 class Refused(Exception):
     """An answer that is no result: its status, and why."""
 
-    def __init__(self, status: int, reason: str) -> None:
+    def __init__(self, status: int, reason: str, **headers: str) -> None:
         super().__init__(reason)
-        self.status = status
+        self.status, self.headers = status, headers
 
 
 class Server(ThreadingHTTPServer):
@@ -75,16 +75,18 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer a request of any method."""
+        headers: dict[str, str] = {}
         try:
             self._check()
             status, kind, policy, text = 200, *self._result()
         except Refused as refusal:
             status, kind, policy, text = refusal.status, *_as_json({"error": str(refusal)})
+            headers = refusal.headers
         body = text.encode()
+        headers |= {"Content-Type": f"{kind}; charset=utf-8", "Content-Security-Policy": policy + SAFE}
         self.send_response(status)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Content-Security-Policy", policy + SAFE)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body if self.command != "HEAD" else b"")
         if status == 413:
@@ -98,9 +100,7 @@ class Handler(BaseHTTPRequestHandler):
         """Refuse whoever is not the page itself, or a person with its address."""
         if self.headers.get_all("Host", []) not in ([name] for name in self.server.names):
             raise Refused(403, f"this is {self.server.names[0]}")
-        if any(
-            origin.removeprefix("http://") not in self.server.names for origin in self.headers.get_all("Origin", [])
-        ):
+        if not {*self.headers.get_all("Origin", [])} <= {f"http://{name}" for name in self.server.names}:
             raise Refused(403, "requests of other sites are refused")
         token = self.path.removeprefix("/").split("/")[0].split("?")[0]
         if not secrets.compare_digest(token.encode(errors="replace"), self.server.token.encode()):
@@ -108,18 +108,18 @@ class Handler(BaseHTTPRequestHandler):
 
     def _result(self) -> tuple[str, str, str]:
         """Content type, policy and content."""
-        name = self.path.removeprefix(f"/{self.server.token}")
-        if name not in ("/", "/state", *(f"/{call}" for call in self.server.calls)):
+        name = self.path.removeprefix(f"/{self.server.token}/")
+        if name not in ("", "state", *self.server.calls):
             raise Refused(404, "there is nothing here")
-        method = "GET" if name in ("/", "/state") else "POST"
+        method = "GET" if name in ("", "state") else "POST"
         if self.command != method:
-            raise Refused(405, f"use {method}")
-        if name == "/":
+            raise Refused(405, f"use {method}", Allow=method)
+        if name == "":
             text, policy = self.server.page()
             return "text/html", policy, text
-        if name == "/state":
+        if name == "state":
             return _as_json(self.server.state())
-        call, names = self.server.calls[name[1:]]
+        call, names = self.server.calls[name]
         values = self._body(names)
         try:
             return _as_json(call(*values))
@@ -139,11 +139,7 @@ class Handler(BaseHTTPRequestHandler):
             body = json.loads(self.rfile.read(int(length)))
         except (ValueError, RecursionError):
             raise Refused(400, "the body is no JSON") from None
-        if (
-            not isinstance(body, dict)
-            or sorted(body) != sorted(names)
-            or any(type(v) is not int for v in body.values())
-        ):
+        if not isinstance(body, dict) or {*body} != {*names} or {*map(type, body.values())} != {int}:
             raise Refused(400, f"the body must be an object of whole numbers: {', '.join(names)}")
         return [body[name] for name in names]
 

@@ -150,6 +150,7 @@
   /** Until all moves are judged; then this address is that of the replay. */
   async function wait() {
     waiting = true;
+    at("over").focus(); // also brings it into view
     at("over-text").textContent = `${view.total ? "Your moves are being judged. Then" : "Now"} you see the truth.`;
     while (!view.ready) {
       if (view.total) Object.assign(at("progress"), { max: view.total, value: view.judged });
