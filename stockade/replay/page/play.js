@@ -120,7 +120,7 @@
     network.parts.forEach((part, k) => part.group.classList.toggle("selected", k === h));
     at("act-title").textContent = `Step ${view.step + 1} of ${total}: act on ${host.name}`;
     const decoys = content.decoys.filter((name, d) => (view.decoys[h] >> d) & 1).map((name) => name.replace("Decoy", ""));
-    const ever = view.ever[h].length ? ` So far ${view.ever[h].join(", ")}.` : "";
+    const ever = view.ever[h].length ? ` So far: ${view.ever[h].join(", ")}.` : "";
     at("known").textContent = `Blue believes: ${view.belief[h]}.${ever} ${decoys.length ? `Decoys: ${decoys.join(", ")}. ` : ""}` +
       `Red’s root here costs ${host.cost.toFixed(1)} per step.`;
     if (at("actions").dataset.host === host.name) return; // the buttons, and the focus in them, stay
