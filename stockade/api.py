@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -96,9 +96,8 @@ def evaluate(policy: Any, *, progress: bool = True, **settings: Any) -> Evaluate
     from stockade.learn.evaluate import EvaluateConfig
     from stockade.workflow.evaluation import evaluate
 
-    by_name = isinstance(policy, str | Path)
-    config = _configure(EvaluateConfig(str(policy) if by_name else ""), settings, "evaluate")
-    return evaluate(config, None if by_name else policy, progress=progress)
+    name, policy = (str(policy), None) if isinstance(policy, str | Path) else ("", policy)
+    return evaluate(_configure(EvaluateConfig(name), settings, "evaluate"), policy, progress=progress)
 
 
 def replay(policy: Any, *, progress: bool = True, **settings: Any) -> Replay:
@@ -114,9 +113,8 @@ def replay(policy: Any, *, progress: bool = True, **settings: Any) -> Replay:
     """
     from stockade.replay.command import ReplayConfig, replay
 
-    by_name = isinstance(policy, str | Path)
-    config = _configure(ReplayConfig(str(policy) if by_name else ""), settings, "replay")
-    return replay(config, None if by_name else policy, progress=progress)
+    name, policy = (str(policy), None) if isinstance(policy, str | Path) else ("", policy)
+    return replay(_configure(ReplayConfig(name), settings, "replay"), policy, progress=progress)
 
 
 def search(*, resume: str | Path | None = None, progress: bool = True, **settings: Any) -> SearchResult:
@@ -131,8 +129,7 @@ def search(*, resume: str | Path | None = None, progress: bool = True, **setting
     from stockade.workflow.config import SearchConfig
     from stockade.workflow.search import search
 
-    runs = Path(settings.get("runs", "runs"))
-    base = SearchConfig() if resume is None else SearchConfig.resumed(str(resume), runs)
+    base = SearchConfig() if resume is None else SearchConfig.resumed(str(resume), Path(settings.get("runs", "runs")))
     config = _configure(base, settings, "search", inner="first_version")
     with contextlib.nullcontext() if progress else contextlib.redirect_stdout(io.StringIO()):
         return search(config)
@@ -143,9 +140,8 @@ def _configure(base: T, settings: dict[str, Any], function: str, inner: str = ""
     """A copy of a frozen dataclass with some settings changed: its own, or those of the dataclass in field `inner`."""
     from stockade.learn.config import checked
 
-    own = {f.name for f in fields(base)}  # type: ignore[arg-type]
-    inner_names = {f.name for f in fields(getattr(base, inner))} - own if inner else set()
-    known = sorted(own | inner_names)
+    own = vars(base).keys()
+    known = sorted({*own, *(vars(getattr(base, inner)) if inner else ())})
     for name in settings:
         if name not in known:
             by_flag = {flag_of(each)[2:].replace("-", "_"): each for each in known}  # `max_steps` is `horizon` here
@@ -153,6 +149,6 @@ def _configure(base: T, settings: dict[str, Any], function: str, inner: str = ""
             raise InputError(f"{function}() has no setting {name!r}.{near}")
     changes = checked(type(base), {name: value for name, value in settings.items() if name in own})
     if inner:
-        part = changes.get(inner, getattr(base, inner))
-        changes[inner] = replace(part, **checked(type(part), {n: v for n, v in settings.items() if n in inner_names}))
+        part, others = changes.get(inner, getattr(base, inner)), {n: v for n, v in settings.items() if n not in own}
+        changes[inner] = replace(part, **checked(type(part), others))
     return replace(base, **changes)  # type: ignore[type-var]

@@ -20,7 +20,6 @@ from stockade.errors import InputError
 from stockade.files import json_ready
 from stockade.learn.agents import Player, as_player, find_player
 from stockade.learn.config import AT_LEAST_1, require, require_seed
-from stockade.learn.files import check_runs
 from stockade.text import Shown, Table, fixed, interval, plural, progress_bar
 from stockade.vector.base import BaseVectorEnv
 from stockade.vector.native import NativeVectorEnv
@@ -58,7 +57,6 @@ class EvaluateConfig:
     def __post_init__(self) -> None:
         require(self, ("episodes",), lambda v: v >= 1, AT_LEAST_1)
         require_seed(self)
-        check_runs(self.runs)
         if self.official_order and self.chance != "cyborg":
             raise InputError("--official-order needs --chance cyborg: the order matters to the reference's stream only")
         if self.official_order and self.simulator == "cyborg":

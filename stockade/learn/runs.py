@@ -71,9 +71,9 @@ def _read_run(folder: Path, running: bool) -> dict[str, Any]:
         saved = checkpoint_numbers(folder / "checkpoints") or [0]
         rows = [row for row in rows if row["iteration"] <= saved[-1]]
     means = [row["return_window"] for row in rows if row["episodes"] >= WINDOW and not math.isnan(row["return_window"])]
-    last = rows[-1] if rows else {"episodes": 0.0, "return_window": math.nan, "seconds": 0.0}
-    figures = int(last["episodes"]), last["return_window"], max(means, default=math.nan), last["seconds"]
-    return dict(zip(("episodes", "last", "best", "seconds"), figures, strict=True))
+    last = rows[-1] if rows else {"episodes": 0, "return_window": math.nan, "seconds": 0.0}
+    own = {"episodes": int(last["episodes"]), "last": last["return_window"], "seconds": last["seconds"]}
+    return own | {"best": max(means, default=math.nan)}
 
 
 def _read_search(folder: Path) -> tuple[bool, dict[str, Any]]:
