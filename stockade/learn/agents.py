@@ -17,7 +17,7 @@ import json
 import sys
 import traceback
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -243,23 +243,28 @@ class SB3Player(Player):
         return actions
 
 
-FORMS = (Player, ChallengePlayer, SB3Player)
-
-
 def as_player(policy: Any, name: str | None = None, greedy: bool = True) -> Player:
-    """Whatever a user calls a policy, ready to play: an object of one of the forms above, or its class."""
+    """Whatever a user calls a policy, ready to play: an object of one of the forms above, its class, or a function
+    that makes it."""
     if isinstance(policy, Player):
         return policy
     name = str(name or getattr(policy, "name", None) or getattr(policy, "__name__", type(policy).__name__))
-    if isinstance(policy, type):
-        policy = _called(policy, name)
-    if not any(hasattr(policy, form.method) for form in FORMS):
+    if isinstance(policy, type) or (callable(policy) and _form_of(policy) is None):
+        try:
+            policy = policy()
+        except Exception as error:
+            raise InputError(f"{name}() cannot be called without arguments: {type(error).__name__}: {error}") from error
+    if _form_of(policy) is None:
         policy = getattr(policy, "agent", policy)  # of a result of `train` or `search`
-    for form in FORMS:
-        if hasattr(policy, form.method):
-            return form(policy, name, greedy)
-    raise InputError(f"{name} is no policy: it needs a method act(observations), get_action(observation, action_space) "
-                     "or predict(observations)")  # fmt: skip
+    form = _form_of(policy)
+    if form is None:
+        raise InputError(f"{name} is no policy: it needs a method act(observations), get_action(observation, "
+                         "action_space) or predict(observations)")  # fmt: skip
+    return form(policy, name, greedy)
+
+
+def _form_of(policy: Any) -> type[Player] | None:
+    return next((form for form in (Player, ChallengePlayer, SB3Player) if hasattr(policy, form.method)), None)
 
 
 def find_player(name: str, runs: Path, *, greedy: bool, last: bool, rules: str) -> Player:
@@ -274,7 +279,7 @@ def find_player(name: str, runs: Path, *, greedy: bool, last: bool, rules: str) 
 
 
 def _imported(module: str, attribute: str) -> Any:
-    """An object of a module in the current folder or on the path; classes and functions are called."""
+    """An object of a module in the current folder or on the path."""
     name, here = f"{module}:{attribute}", str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -287,16 +292,7 @@ def _imported(module: str, attribute: str) -> Any:
         raise InputError(f"{name}: {what}") from error
     if not hasattr(found, attribute):
         raise InputError(f"{name}: {module} has no {attribute!r}.{did_you_mean(attribute, dir(found))}")
-    thing = getattr(found, attribute)
-    is_policy = not isinstance(thing, type) and any(hasattr(thing, form.method) for form in FORMS)
-    return thing if is_policy or not callable(thing) else _called(thing, name)
-
-
-def _called(make: Callable[[], Any], name: str) -> Any:
-    try:
-        return make()
-    except Exception as error:
-        raise InputError(f"{name}() cannot be called without arguments: {type(error).__name__}: {error}") from error
+    return getattr(found, attribute)
 
 
 def _load_sb3(path: Path) -> Any:

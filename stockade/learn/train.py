@@ -25,11 +25,11 @@ import stockade
 from stockade.baselines import Defender
 from stockade.cage2.actions import ACTION_MASK, N_ACTIONS
 from stockade.cage2.history import MEMORY_SIZE
-from stockade.errors import InputError, SettingError
+from stockade.errors import InputError
 from stockade.files import json_ready, write_durably
 from stockade.learn.agents import Agent, load
 from stockade.learn.checkpoint import Checkpoint, CheckpointFolder
-from stockade.learn.config import TrainConfig, read_config, refuse_changes
+from stockade.learn.config import TrainConfig, read_config, refuse_changes, require
 from stockade.learn.evaluate import play
 from stockade.learn.files import COLUMNS, LOWEST, WINDOW, MetricsFile, find_run, new_run_folder, run_session
 from stockade.learn.mixture import Cell, cells_of, make_mixture
@@ -94,9 +94,8 @@ def check_memory(config: TrainConfig) -> None:
     per_row = 32 + inputs + 4 * (inputs + 4 * hidden + N_ACTIONS)  # the rollout, and the workspaces of the update
     needed = rows * per_row + config.n_envs * BYTES_PER_WORLD
     available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > available:
-        raise SettingError("n_envs", config.n_envs, f"needs about {size(needed)} of memory with updates of "
-                           f"{config.ppo.update_steps} steps; this machine has {size(available)}")  # fmt: skip
+    problem = f"needs about {size(needed)} of memory with updates of {config.ppo.update_steps} steps; this machine has"
+    require(config, ("n_envs",), lambda _: needed <= available, f"{problem} {size(available)}")
 
 
 @dataclass(frozen=True, repr=False)
