@@ -45,24 +45,18 @@ class TrainingDiverged(InputError):
     """Weights or gradients are no longer finite."""
 
 
-class StopSignals:
+class StopSignals(contextlib.ExitStack):
     """Ctrl-C and SIGTERM ask to stop at the next good moment: `received` is then the signal's number. A second one ends
     the process at once, but in a notebook, where the kernel must survive, it raises KeyboardInterrupt. Outside the main
     thread, where Python allows no handlers, signals keep their meaning."""
 
-    def __init__(self) -> None:
-        self.received: int | None = None
-        self._before: dict[int, Any] = {}
+    received: int | None = None
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._receive)
+                self.callback(signal.signal, number, signal.signal(number, self._receive))
         return self
-
-    def __exit__(self, *exception: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if self.received is not None:
@@ -83,19 +77,24 @@ def make_learner(config: TrainConfig) -> PPO:
     else:
         envs = [stockade.make_vec(config.n_envs, config.backend, **vars(cells[0].world))]
     actions = np.flatnonzero(ACTION_MASK).tolist() if config.action_mask else None
-    sees_the_clock = config.obs == "memory"
-    horizon_is_end = config.ppo.time_limit == "terminal" or (config.ppo.time_limit == "auto" and sees_the_clock)
+    limit = config.ppo.time_limit
+    horizon_is_end = limit == "terminal" or (limit == "auto" and config.obs == "memory")  # which shows the clock
     return PPO(envs, config.ppo, config.seed, actions, horizon_is_end)
 
 
-def check_memory(config: TrainConfig) -> None:
-    """Refuse a training that needs more memory than the machine has, before anything is made."""
+def _new_run(config: TrainConfig) -> Path:
+    """The folder of a new run, unless that would need more memory than the machine has."""
     inputs, hidden, rows = MEMORY_SIZE, sum(config.ppo.hidden), config.ppo.update_steps * config.n_envs
     per_row = 32 + inputs + 4 * (inputs + 4 * hidden + N_ACTIONS)  # the rollout, and the workspaces of the update
     needed = rows * per_row + config.n_envs * BYTES_PER_WORLD
     available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     problem = f"needs about {size(needed)} of memory with updates of {config.ppo.update_steps} steps; this machine has"
     require(config, ("n_envs",), lambda _: needed <= available, f"{problem} {size(available)}")
+    reds = dict.fromkeys(cell.world.red for cell in cells_of(config))  # checked, and the reference's names shortened
+    run = new_run_folder(config.runs, config.name, f"{config.preset or '-'.join(reds)}-{config.obs}-seed{config.seed}")
+    content = {"stockade": stockade.__version__, **config.to_json()}
+    write_durably(run / "config.json", (json.dumps(content, indent=1) + "\n").encode())
+    return run
 
 
 @dataclass(frozen=True, repr=False)
@@ -151,7 +150,6 @@ class TrainResult(Shown):
 def train(config: TrainConfig, *, progress: bool = True) -> TrainResult:
     """Start a run, or continue one (`TrainConfig.resumed`, nothing changed), until its end or a signal."""
     if config.resume is None:
-        check_memory(config)
         run = _new_run(config)
     else:
         run = find_run(config.resume, config.runs)
@@ -186,8 +184,7 @@ class _Session:
         learner, total = self.learner, self.config.total_episodes
         events = self.run / "tensorboard" if self.config.tensorboard else None
         metrics = MetricsFile(self.run / "metrics.csv", learner.iteration, events, learner.episodes)
-        start = min(learner.episodes, total)
-        bar = progress_bar(self.progress, total=total, initial=start, unit="ep", desc=self.run.name)
+        bar = progress_bar(self.progress, total=total, initial=min(learner.episodes, total), unit="ep", desc=self.run.name)
         with bar, StopSignals() as stop:
             while learner.episodes < total and stop.received is None:
                 done = learner.episodes
@@ -266,11 +263,3 @@ def validate(policy: Policy, cells: list[Cell], episodes: int) -> float:
         agent = Agent(policy, world.obs, True, cell.context)
         score += float(play(agent, world.red, world.horizon, episodes, seed, world.rules, reward=world.reward).mean())
     return score
-
-
-def _new_run(config: TrainConfig) -> Path:
-    reds = dict.fromkeys(cell.world.red for cell in cells_of(config))  # checked, and the reference's names shortened
-    run = new_run_folder(config.runs, config.name, f"{config.preset or '-'.join(reds)}-{config.obs}-seed{config.seed}")
-    content = {"stockade": stockade.__version__, **config.to_json()}
-    write_durably(run / "config.json", (json.dumps(content, indent=1) + "\n").encode())
-    return run
