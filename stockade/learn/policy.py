@@ -102,12 +102,11 @@ class Policy:
         """Random weights: orthogonal, small for the policy's head, so that all actions are about equally likely."""
         policy = cls(architecture)
         generator = torch.Generator().manual_seed(seed)
+        gains = {"policy.weight": 0.01, "value.weight": 1.0}
         for name, real in policy._real.items():
             if name.endswith("weight"):
-                gain = 0.01 if name.startswith("policy") else 1.0 if name.startswith("value") else math.sqrt(2)
                 start = torch.empty(real.shape)
-                torch.nn.init.orthogonal_(start, gain, generator=generator)
-                real.copy_(start)
+                real.copy_(torch.nn.init.orthogonal_(start, gains.get(name, math.sqrt(2)), generator=generator))
         return policy
 
     def save_weights(self) -> dict[str, np.ndarray]:
@@ -118,8 +117,8 @@ class Policy:
         """Take the weights that `save_weights` gave; in `weights` their names have this prefix."""
         for name, real in self._real.items():
             given = weights.get(prefix + name)
-            if given is None or given.shape != tuple(real.shape):
-                found = "nothing" if given is None else given.shape
+            found = "nothing" if given is None else given.shape
+            if given is None or found != real.shape:
                 raise ValueError(f"the weights {name} should have shape {tuple(real.shape)}; found {found}")
             real.copy_(torch.from_numpy(np.ascontiguousarray(given, np.float32)))
 
@@ -160,10 +159,8 @@ class Workspace:
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Of (b, n_inputs) of any type: logits (b, n_logits) and values (b,), in this workspace's memory."""
-        b = len(observations)
-        weights = self.policy.weights
-        inputs = self._inputs[:b]
-        inputs.copy_(observations)
+        b, weights = len(observations), self.policy.weights
+        inputs = self._inputs[:b].copy_(observations)
         for body, layers in self._layers.items():
             x = inputs
             for k, layer in enumerate(layers):

@@ -80,14 +80,12 @@ class Lane:
         self.obs = self.envs.reset(seed=seed)[0].reshape(n, -1)
         self.dead, self.returns, self.lengths = np.zeros(n, np.bool_), np.zeros(n), np.zeros(n, np.int64)
 
-    def collect(self, reward_scale: float) -> tuple[list[float], list[int], float, float]:
+    def collect(self, reward_scale: float) -> tuple[np.ndarray, np.ndarray, float, float]:
         """Fill the columns; returns and lengths of episodes that ended, seconds of the world and of the policy."""
         r, columns = self.rollout, self.columns
         steps, n_actions = len(r.actions), len(self.policy.actions)
         uniforms = self.chance.random((steps, self.envs.num_envs), np.float32)
-        returns: list[float] = []
-        lengths: list[int] = []
-        world = policy = 0.0
+        returns, lengths, world, policy = [], [], 0.0, 0.0
         clock = time.perf_counter()
         for t in range(steps):
             r.obs[t, columns] = self.obs
@@ -111,7 +109,7 @@ class Lane:
             clock, before = time.perf_counter(), clock
             world += clock - before
         self._forward(r.values[steps, columns])
-        return returns, lengths, world, policy + time.perf_counter() - clock
+        return np.array(returns), np.array(lengths, np.int64), world, policy + time.perf_counter() - clock
 
     def _forward(self, values: np.ndarray) -> None:
         """Logits and values of the present observations."""
@@ -132,7 +130,13 @@ class PPO:
         self, envs: Sequence[AnyVectorEnv], config: PPOConfig, seed: int, actions: Sequence[int] | None = None,
         horizon_is_end: bool = False,
     ) -> None:  # fmt: skip
-        _check_envs(envs)
+        for one in envs:
+            if not isinstance(one.single_action_space, gymnasium.spaces.Discrete) or one.single_action_space.start != 0:
+                raise ValueError(f"PPO here is for Discrete actions from 0 on, not {one.single_action_space}")
+            if not isinstance(one.single_observation_space, gymnasium.spaces.Box):
+                raise ValueError(f"PPO here is for Box observations, not {one.single_observation_space}")
+            if one.metadata.get("autoreset_mode") is not AutoresetMode.NEXT_STEP:
+                raise ValueError("make the vector environment with autoreset_mode next_step")
         torch.set_num_threads(1)  # before the first weights: they too would depend on the number of threads
         self.config, self.horizon_is_end, self._seed = config, horizon_is_end, seed
         n_inputs = math.prod(envs[0].single_observation_space.shape or ())
@@ -164,13 +168,13 @@ class PPO:
     def collect(self) -> Iteration:
         """Play `update_steps` steps in every environment by the policy as it is."""
         done = self._in_parallel([partial(lane.collect, self.config.reward_scale) for lane in self.lanes])
-        returns = np.array([x for one in done for x in one[0]])
-        lengths = np.array([x for one in done for x in one[1]], np.int64)
+        returns, lengths, world, policy = zip(*done, strict=True)
         at_once = 1 if self._pool is None else len(done)
-        seconds = {"world": sum(one[2] for one in done) / at_once, "policy": sum(one[3] for one in done) / at_once}
-        self.episodes += len(returns)
+        result = Iteration(np.concatenate(returns), np.concatenate(lengths))
+        result.seconds |= {"world": sum(world) / at_once, "policy": sum(policy) / at_once}
+        self.episodes += len(result.returns)
         self.steps += int((~self.rollout.dead).sum())
-        return Iteration(returns, lengths, seconds=seconds)
+        return result
 
     def improve(self, result: Iteration, progress: float) -> None:
         """Learn from what was collected; adds to its `stats` and `seconds`."""
@@ -297,16 +301,6 @@ class PPO:
                     setattr(lane, name, saved[name].copy())
             else:
                 lane.begin(self._seed, self.iteration)
-
-
-def _check_envs(envs: Sequence[AnyVectorEnv]) -> None:
-    for one in envs:
-        if not isinstance(one.single_action_space, gymnasium.spaces.Discrete) or one.single_action_space.start != 0:
-            raise ValueError(f"PPO here is for Discrete actions from 0 on, not {one.single_action_space}")
-        if not isinstance(one.single_observation_space, gymnasium.spaces.Box):
-            raise ValueError(f"PPO here is for Box observations, not {one.single_observation_space}")
-        if one.metadata.get("autoreset_mode") is not AutoresetMode.NEXT_STEP:
-            raise ValueError("make the vector environment with autoreset_mode next_step")
 
 
 def _between(first: float, last: float, progress: float) -> float:

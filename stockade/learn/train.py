@@ -184,7 +184,8 @@ class _Session:
         learner, total = self.learner, self.config.total_episodes
         events = self.run / "tensorboard" if self.config.tensorboard else None
         metrics = MetricsFile(self.run / "metrics.csv", learner.iteration, events, learner.episodes)
-        bar = progress_bar(self.progress, total=total, initial=min(learner.episodes, total), unit="ep", desc=self.run.name)
+        before = min(learner.episodes, total)
+        bar = progress_bar(self.progress, total=total, initial=before, unit="ep", desc=self.run.name)
         with bar, StopSignals() as stop:
             while learner.episodes < total and stop.received is None:
                 done = learner.episodes
