@@ -63,15 +63,13 @@ class Table:
 
     def _repr_html_(self) -> str:
         """For a notebook; all text is escaped."""
-        (head, *body), sides = self._layout()
-        names = [{"l": "left", "r": "right"}[side] for side in sides]
-
-        def line(tag: str, row: list[str]) -> str:
-            columns = zip(names, map(html.escape, row), strict=True)
-            return "<tr>" + "".join(f'<{tag} style="text-align:{side}">{c}</{tag}>' for side, c in columns) + "</tr>"
-
-        rows = "".join(line("td", row) for row in body)
-        return f"<table><caption>{html.escape(self.title)}</caption>{line('th', head)}{rows}</table>"
+        cells, sides = self._layout()
+        styles = [f'style="text-align:{"left" if side == "l" else "right"}"' for side in sides]
+        text = f"<table><caption>{html.escape(self.title)}</caption>"
+        for tag, row in zip(["th", *["td"] * len(self.rows)], cells, strict=True):
+            columns = zip(styles, map(html.escape, row), strict=True)
+            text += "<tr>" + "".join(f"<{tag} {style}>{cell}</{tag}>" for style, cell in columns) + "</tr>"
+        return text + "</table>"
 
     def _layout(self) -> tuple[list[list[str]], str]:
         """Header and rows as text, and the side of each column."""
