@@ -26,10 +26,9 @@ from stockade.learn.config import require, require_seed
 from stockade.replay.command import ReplayConfig, find_judges, judged, player_of
 from stockade.replay.episode import SIZES, Recorded, check_length, is_stateless, native_worlds, record
 from stockade.replay.result import LIKELIEST, NETWORK, Replay, assemble, observed
-from stockade.replay.server import Calls, Server, StaleError
+from stockade.replay.server import Calls, Refused, Server
 
 PAGE_FILES = ("play.html", "replay.css", "play.css", "network.js", "play.js")
-NO_ADVICE = "none"
 #: Of each host: numbers and kinds of the actions that can succeed there at all.
 HOST_ACTIONS = [
     [[a, ACTION_NAMES[a].split()[0]] for a in sorted(range(N_ACTIONS), key=lambda a: "Decoy" in ACTION_NAMES[a])
@@ -93,7 +92,7 @@ class Game:
         """The player has seen enough: reveal the truth."""
         with self._turn(step):
             if not self._actions:
-                raise StaleError("nothing has happened yet: act first")
+                raise Refused(409, "nothing has happened yet: act first")
             self._end()
         return self.state()
 
@@ -139,9 +138,9 @@ class Game:
     def _turn(self, step: int) -> Iterator[None]:
         with self._lock:
             if self._over:
-                raise StaleError("the game is over")
+                raise Refused(409, "the game is over")
             if step != len(self._actions):
-                raise StaleError(f"this is for step {step}; the game is at step {len(self._actions)}")
+                raise Refused(409, f"this is for step {step}; the game is at step {len(self._actions)}")
             yield
 
     def _end(self) -> None:
@@ -198,7 +197,7 @@ class PlayCommand:
         """A new game; InputError if the advisor cannot be found, or cannot advise."""
         config, advisor = self.settings(), None
         try:
-            if self.advice != NO_ADVICE:
+            if self.advice != "none":
                 advisor = player_of(config, self.advice)
                 if not is_stateless(advisor):
                     raise SettingError("advice", self.advice, "cannot advise: it has a memory of its own episodes")
@@ -209,8 +208,7 @@ class PlayCommand:
 
     def run(self) -> int:
         with self.game().server(self.port) as server:
-            print(f"Defend the network for {self.horizon} steps: {server.address}", flush=True)
-            print("Only this machine can open it. Ctrl-C ends it.", flush=True)
+            print(f"Only this machine can open the page; Ctrl-C ends it: {server.address}", flush=True)
             if self.open:  # some browsers return only when they are closed
                 threading.Thread(target=webbrowser.open, args=(server.address,), daemon=True).start()
             server.serve_forever()

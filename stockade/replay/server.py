@@ -29,10 +29,6 @@ HEADERS = {
 Calls = dict[str, tuple[Callable[..., Any], tuple[str, ...]]]
 
 
-class StaleError(InputError):
-    """A request that came too late: the game is at another step, or over."""
-
-
 class Refused(Exception):
     """An answer that is no result: its status, and why."""
 
@@ -70,6 +66,7 @@ class Handler(BaseHTTPRequestHandler):
 
     server: Server
     timeout = SECONDS
+    server_version, sys_version = "stockade", ""
     error_content_type = "text/plain; charset=utf-8"
     error_message_format = "%(code)d %(message)s\n"
 
@@ -123,8 +120,6 @@ class Handler(BaseHTTPRequestHandler):
         values = self._body(names)
         try:
             return _as_json(call(*values))
-        except StaleError as error:
-            raise Refused(409, str(error)) from error
         except (InputError, InvalidActionError) as error:
             raise Refused(400, str(error)) from error
 
@@ -147,9 +142,6 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in HEADERS.items():
             self.send_header(name, value)
         super().end_headers()
-
-    def version_string(self) -> str:
-        return "stockade"
 
     def log_message(self, *_: object) -> None:
         """The terminal is not for requests."""

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 import stockade
-from stockade.cage2.actions import ACTION_NAMES, N_ACTIONS, SLEEP
+from stockade.cage2.actions import ACTION_NAMES, SLEEP
 from stockade.cage2.config import WorldConfig
-from stockade.cage2.history import MEMORY_SIZE
 from stockade.cage2.state import OBS_SIZE
 from stockade.cage2.verify import TraceError
 from stockade.errors import InputError
@@ -64,19 +63,6 @@ def test_a_trace_that_the_world_does_not_give_is_refused(tmp_path):
         record_trace(tmp_path / "altered.npz", 1)
     with pytest.raises(InputError, match=r"--episode 3.*0 to 2"):
         record_trace(tmp_path / "altered.npz", 3)
-
-
-@pytest.fixture(scope="module")
-def ordered():
-    """A policy of a search that knows nothing yet: it samples all actions, and is kept to an order."""
-    from stockade.learn.policy import Architecture, Policy
-    from stockade.workflow.orders import CANONICAL, TYPES
-    from stockade.workflow.policies import OrderAgent
-
-    order = CANONICAL["user_priority"]
-    inputs = MEMORY_SIZE + len(TYPES.context(order))
-    policy = Policy.create(Architecture(inputs, tuple(range(N_ACTIONS)), (8,), "relu", False), 0)
-    return OrderAgent(policy, {"obs": "memory"}, "found", False, TYPES, order, "truth")
 
 
 def test_a_fix_that_the_order_forbids_is_shown_as_refused(ordered):
