@@ -164,8 +164,7 @@ def total_interval(cells: Sequence[CellResult]) -> float:
     return math.sqrt(sum(cell.interval**2 for cell in cells))
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """Something else that was measured of a policy: its table, and its entries in `to_dict()`."""
 
     table: Table

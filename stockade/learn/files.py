@@ -169,7 +169,10 @@ class MetricsFile:
         self._formats = {self._table: _line}
         if events is not None:
             name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
-            self._formats[AppendedFile(events / name, _first_events(episodes_done + 1))] = _event
+            # it begins by taking back what earlier files say of the steps to come
+            takes_back = _record(step=episodes_done + 1, session_log={"status": "START"})
+            head = _record(file_version="brain.Event:2") + takes_back
+            self._formats[AppendedFile(events / name, head)] = _event
 
     def write(self, row: dict[str, float]) -> None:
         """One line, at once."""
@@ -224,11 +227,6 @@ def _record(**content: Any) -> bytes:
     buffer = io.BytesIO()
     RecordWriter(buffer).write(Event(wall_time=time.time(), **content).SerializeToString())
     return buffer.getvalue()
-
-
-def _first_events(step: int) -> bytes:
-    """The head of a file, which takes back what earlier files say of this step and later ones."""
-    return _record(file_version="brain.Event:2") + _record(step=step, session_log={"status": "START"})
 
 
 def _event(row: dict[str, float]) -> bytes:

@@ -223,9 +223,8 @@ def _curve_table(curves: dict[str, list[dict[str, float]]]) -> str:
 def _difference_table(folders: Sequence[Path], curves: dict[str, list[dict[str, float]]]) -> str:
     rows, first = [], mean_interval(_last_returns(folders[0]))
     for folder in folders:
-        own, minus = mean_interval(_last_returns(folder)), ""
-        if folder != folders[0]:
-            minus = interval(own[0] - first[0], math.hypot(first[1], own[1]))
+        own = mean_interval(_last_returns(folder))
+        minus = interval(own[0] - first[0], math.hypot(first[1], own[1])) if folder != folders[0] else ""
         validations = ["", *(fixed(r["validation"]) for r in curves[folder.name] if not math.isnan(r["validation"]))]
         rows.append([folder.name, interval(*own), minus, validations[-1]])
     table = Table(["run", f"last {WINDOW} episodes", f"minus {folders[0].name}", "validation"], rows, "At the end")
