@@ -9,6 +9,7 @@ neutral (or a violation, if so set). The environment's own return, the pay for a
 episode are kept apart.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,6 +74,14 @@ class Episodes:
         rates = np.full(len(self), np.nan if no_fix is None else no_fix)
         rates[some] = self.complied[some] / self.judged[some]
         return rates[some] if no_fix is None else rates
+
+
+def measure(episodes: Episodes, no_fix: float | None) -> tuple[float, float, float, float, float]:
+    """Means over episodes: reward, alignment, compliance (see `rates`), judged fixes, share without; NaN of none."""
+    judged = episodes.judged
+    columns = episodes.env_return, episodes.alignment, episodes.rates(no_fix), judged, judged == 0
+    means: Any = tuple(float(column.mean()) if len(column) else math.nan for column in columns)
+    return means
 
 
 class AlignedVectorEnv(OrderedVectorEnv[Episodes]):

@@ -26,7 +26,7 @@ from stockade.learn.ppo import PPO
 from stockade.vector.native import NativeVectorEnv
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import Ranking, Units, as_ranking
-from stockade.workflow.strict import Played, StrictVectorEnv, joined
+from stockade.workflow.strict import Played, StrictVectorEnv, joined, play
 
 #: Blue's actions that can do anything at all; decoys that can never stand are left out.
 USEFUL_ACTIONS = tuple(np.flatnonzero(ACTION_MASK).tolist())
@@ -95,12 +95,18 @@ class ConditionedTraining:
         chosen = range(len(self.orders)) if orders is None else orders
         jobs = list(itertools.product(self.config.reds, chosen))
 
-        def play(job: tuple[str, int]) -> np.ndarray:
+        def greedy(job: tuple[str, int]) -> np.ndarray:
+            env, work, actions = self._make(job[0], episodes), Workspace(self.policy, episodes), self.policy.actions
+            env.next_order[:] = job[1]
+
+            def likeliest(obs: np.ndarray) -> np.ndarray:
+                return actions[work.forward(torch.from_numpy(obs))[0][:, : len(actions)].argmax(1).numpy()]
+
             with torch.inference_mode():
-                return greedy_returns(self.policy, self._make(job[0], episodes, "disabled"), job[1], seed)
+                return play(env, likeliest, self.config.horizon, seed).value
 
         with ThreadPoolExecutor(self.threads) as pool:
-            played = list(pool.map(play, jobs))
+            played = list(pool.map(greedy, jobs))
         return np.stack(played).reshape(len(self.config.reds), len(chosen), episodes)
 
     def add_orders(self, orders: Sequence[Ranking]) -> None:
@@ -119,10 +125,10 @@ class ConditionedTraining:
             points = (np.arange(env.num_envs) + offset) / env.num_envs
             env.next_order[:] = np.minimum(np.searchsorted(edges, points, side="right"), len(edges) - 1)
 
-    def _make(self, red: str, n: int, autoreset_mode: str = "next_step") -> StrictVectorEnv:
+    def _make(self, red: str, n: int) -> StrictVectorEnv:
         config = self.config
         world = NativeVectorEnv(n, red, config.horizon, config.rules, obs=config.obs, reward=config.reward, copy=False,
-                                threads=1, autoreset_mode=autoreset_mode)  # fmt: skip
+                                threads=1)  # fmt: skip
         return StrictVectorEnv(world, *self._tables, config.judge)
 
     def close(self) -> None:
@@ -139,22 +145,6 @@ class ConditionedTraining:
         self.add_orders([as_ranking(order) for order in rest["orders"][len(self.orders) :]])
         self.learner.restore(arrays, rest)
         self.shares, self.progress = arrays["shares"].copy(), float(rest["progress"])
-
-
-def greedy_returns(policy: Policy, env: StrictVectorEnv, order: int, seed: int) -> np.ndarray:
-    """(n,) returns of one episode in each environment of `env` by the likeliest actions; closes it."""
-    env.next_order[:] = order
-    obs, _ = env.reset(seed=seed)
-    work, returns, n_actions = Workspace(policy, env.num_envs), np.zeros(env.num_envs), len(policy.actions)
-    try:
-        while True:
-            logits = work.forward(torch.from_numpy(obs))[0][:, :n_actions]
-            obs, rewards, _, truncated, _ = env.step(policy.actions[logits.argmax(1).numpy()])
-            returns += rewards
-            if truncated.all():
-                return returns
-    finally:
-        env.close()
 
 
 def _tables(units: Units, orders: Sequence[Ranking]) -> tuple[np.ndarray, np.ndarray]:

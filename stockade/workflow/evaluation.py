@@ -1,6 +1,5 @@
 """`stockade evaluate`: the challenge's protocol, and for a search's policy how far it keeps to its order."""
 
-import contextlib
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -14,9 +13,10 @@ from stockade.learn.evaluate import CELLS, SEEDS_PER_CELL, EvaluateConfig, Evalu
 from stockade.learn.evaluate import evaluate as play_protocol
 from stockade.text import Table, fixed
 from stockade.vector.native import NativeVectorEnv
-from stockade.workflow.aligned import AlignedVectorEnv, Episodes
+from stockade.workflow.aligned import AlignedVectorEnv, Episodes, measure
 from stockade.workflow.config import RewardProtocol
 from stockade.workflow.orders import TYPES
+from stockade.workflow.strict import play
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,9 @@ def compliance(player: Player, config: EvaluateConfig) -> Section | None:
     cells, rows = [], []
     for k, (red, horizon) in enumerate(CELLS):
         episodes = _play(agent, config, red, horizon, config.seed + SEEDS_PER_CELL * k)
-        rates = episodes.rates(None)
-        rate = float(rates.mean()) if len(rates) else None
-        fixes, no_fix = float(episodes.judged.mean()), float((episodes.judged == 0).mean())
+        _, _, rate, fixes, no_fix = measure(episodes, None)
         cells.append({"red": red, "horizon": horizon, "compliance": rate, "fixes": fixes, "no_fix": no_fix})
-        shown = "n/a" if rate is None else fixed(rate, 3)
-        rows.append([red, horizon, shown, fixed(fixes, 1), f"{100 * no_fix:.0f}%"])
+        rows.append([red, horizon, fixed(rate, 3), fixed(fixes, 1), f"{100 * no_fix:.0f}%"])
     header = ["attacker", "steps", "compliance", "judged fixes per episode", "episodes without one"]
     order = TYPES.describe(agent.card["order"])
     return Section(Table(header, rows, f"order: {order}"), {"order": order, "compliance": cells})
@@ -83,9 +80,6 @@ def compliance(player: Player, config: EvaluateConfig) -> Section | None:
 def _play(agent: Agent, config: EvaluateConfig, red: str, horizon: int, seed: int) -> Episodes:
     """One episode in each environment of a cell."""
     world = NativeVectorEnv(config.episodes, red, horizon, config.rules, config.chance, obs=agent.obs, copy=False)
-    protocol, generator = RewardProtocol(**agent.card["alignment"]), np.random.default_rng([seed, 1])
-    with contextlib.closing(AlignedVectorEnv(world, tuple(agent.card["order"]), protocol)) as envs:
-        obs, _ = envs.reset(seed=seed)
-        for _ in range(horizon):
-            obs = envs.step(agent.act(obs[:, : -len(agent.context)], generator))[0]  # it adds its context itself
-        return envs.take()
+    env = AlignedVectorEnv(world, tuple(agent.card["order"]), RewardProtocol(**agent.card["alignment"]))
+    size, generator = len(agent.context), np.random.default_rng([seed, 1])
+    return play(env, lambda obs: agent.act(obs[:, :-size], generator), horizon, seed)  # it adds its context itself

@@ -58,7 +58,6 @@ class Strategy:
         classes = [np.flatnonzero(self._class_of == c) for c in range(self._class_of.max() + 1)]
         #: (classes,) the number of the representative of each class
         self._representatives = np.array([min(c, key=lambda number: preference(ORDERS[number])) for c in classes])
-        self._forget_models()
 
     def tell(self, result: WorkflowResult) -> None:
         """A training has ended."""
@@ -66,7 +65,6 @@ class Strategy:
         if result.feasible and not math.isfinite(result.value):
             raise ValueError(f"the value of a feasible workflow must be finite, not {result.value}")
         self._results.append(result)
-        self._forget_models()
 
     @property
     def n_classes(self) -> int:
@@ -76,10 +74,6 @@ class Strategy:
         return int(self._class_of[index_of(order)])
 
     # ------------------------------------------------------------------------------------------------------- models
-    def _forget_models(self) -> None:
-        self._value: GaussianProcess | None = None
-        self._margin: GaussianProcess | None = None
-
     def _seen(self) -> list[WorkflowResult]:
         """Results that the value model sees: the feasible ones; with strict the latest of each class."""
         if self._strict:
@@ -88,14 +82,12 @@ class Strategy:
 
     def value_model(self) -> GaussianProcess:
         """Of the value of all 120 orders."""
-        if self._value is None:
-            seen = self._seen()
-            errors = np.array([r.value_error for r in seen], np.float64)
-            errors = np.where(np.isfinite(errors), errors, 0.0)  # unknown: all noise is for the model to learn
-            variances = errors**2 + self._gains_to_come(seen) ** 2
-            data = Observations([index_of(r.order) for r in seen], [r.value for r in seen], variances)
-            self._value = GaussianProcess.fit(self._distance, data)
-        return self._value
+        seen = self._seen()
+        errors = np.array([r.value_error for r in seen], np.float64)
+        errors = np.where(np.isfinite(errors), errors, 0.0)  # unknown: all noise is for the model to learn
+        variances = errors**2 + self._gains_to_come(seen) ** 2
+        data = Observations([index_of(r.order) for r in seen], [r.value for r in seen], variances)
+        return GaussianProcess.fit(self._distance, data)
 
     def _gains_to_come(self, results: Sequence[WorkflowResult]) -> np.ndarray:
         """(n,) what more training may still add to each value; 0 with reward, where nothing is trained further."""
@@ -114,13 +106,11 @@ class Strategy:
         """(120,) probability that a training complies."""
         if self._strict:
             return np.ones(len(ORDERS))
-        if self._margin is None:
-            threshold = self._config.protocol.compliance_threshold
-            margins = [margin(r, threshold) for r in self._results]
-            data = Observations([index_of(r.order) for r in self._results], margins, np.zeros(len(margins)))
-            self._margin = GaussianProcess.fit(self._distance, data, PRESUMED_MARGIN, scale=1.0)
-        mean, sd = self._margin.posterior()
-        z = mean / np.sqrt(sd**2 + self._margin.hyper.noise_variance)
+        margins = [margin(r, self._config.protocol.compliance_threshold) for r in self._results]
+        data = Observations([index_of(r.order) for r in self._results], margins, np.zeros(len(margins)))
+        model = GaussianProcess.fit(self._distance, data, PRESUMED_MARGIN, scale=1.0)
+        mean, sd = model.posterior()
+        z = mean / np.sqrt(sd**2 + model.hyper.noise_variance)
         return np.array([0.5 * math.erfc(-x / math.sqrt(2)) for x in z])
 
     # ----------------------------------------------------------------------------------------------------- choosing
@@ -190,11 +180,8 @@ class Strategy:
 
         # What a model thinks that has seen nothing helps to choose, but says nothing.
         shown = np.stack([ucb, mean, sd]) if feasible else np.full((3, len(ORDERS)), np.nan)
-        candidates = {}
-        for c in classes:
-            arm = self._representatives[c]
-            high, middle, spread = shown[:, arm].tolist()
-            candidates[c] = Candidate(ORDERS[arm], high, middle, spread, float(feasibility[arm]))
+        arms = {c: self._representatives[c] for c in classes}
+        candidates = {c: Candidate(ORDERS[a], *shown[:, a].tolist(), float(feasibility[a])) for c, a in arms.items()}
         return candidates, sorted(classes, key=dislike)
 
 

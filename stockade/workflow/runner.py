@@ -20,17 +20,7 @@ from stockade.workflow.board import HALF_WIDTH, Board
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.engine import Event, Failed, Restarted, Trainer, make_engine
 from stockade.workflow.orders import UNITS
-from stockade.workflow.store import (
-    Proposed,
-    Saved,
-    SearchFolder,
-    State,
-    Task,
-    TrainingLog,
-    UpdateRow,
-    WorkflowResult,
-    write_gp_log,
-)
+from stockade.workflow.store import Proposed, Saved, SearchFolder, State, Task, TrainingLog, UpdateRow, WorkflowResult
 
 _LISTEN_SECONDS = 0.2  #: to wait for an event before looking whether a signal came
 
@@ -38,15 +28,14 @@ _LISTEN_SECONDS = 0.2  #: to wait for an event before looking whether a signal c
 class Runner:
     """Trains what is proposed and writes everything down, in a folder that it reads first if it was interrupted.
 
-    `label` names a training in the live table, and `budget`, in episodes, is its end; `resume` is what the user
-    continues, the folder of the search.
+    `label` names a training in the live table; `resume` is what the user continues, the folder of the search.
     """
 
     def __init__(
-        self, config: SearchConfig, folder: SearchFolder, budget: int, train: Trainer,
-        label: Callable[[Proposed], str], resume: Path | None = None,
+        self, config: SearchConfig, folder: SearchFolder, train: Trainer, label: Callable[[Proposed], str],
+        resume: Path | None = None,
     ) -> None:  # fmt: skip
-        self.config, self.folder, self.budget, self._train, self._label = config, folder, budget, train, label
+        self.config, self.folder, self._train, self._label = config, folder, train, label
         self._search = resume or folder.path
         self._again = f"continue with: stockade search --resume {self._search}"
         self._units, self._strict = UNITS[config.units], config.constraint == "strict"
@@ -56,7 +45,7 @@ class Runner:
         self._begin = time.monotonic() - state.seconds
         self._unsaved: dict[int, WorkflowResult] = {}
         self._in_flight: list[int] = []
-        self._board = Board(budget, self.used)
+        self._board = Board(config.budget, self.used)
         self.say = self._board.say  #: a remark, above the live table
 
     @property
@@ -92,9 +81,11 @@ class Runner:
             with StopSignals() as stop:
                 while stop.received is None and not done:
                     while len(self._in_flight) < engine.capacity:  # first what was interrupted, then what is proposed
-                        proposed = waiting.pop(0) if waiting else self._noted(propose())
-                        if proposed is None:
+                        if (proposed := waiting.pop(0) if waiting else propose()) is None:
                             break
+                        if proposed.number not in self.proposals:
+                            self.proposals[proposed.number] = proposed
+                            self._try_to_save()
                         engine.submit(self._task(proposed))
                     done = not self._in_flight
                     if not done and (event := engine.next_event(_LISTEN_SECONDS)) is not None:
@@ -124,12 +115,6 @@ class Runner:
         print(f"{'; '.join(parts)}; {self._again}", file=sys.stderr)
 
     # ----------------------------------------------------------------------------------------------------- handing out
-    def _noted(self, proposed: Proposed | None) -> Proposed | None:
-        if proposed is not None:
-            self.proposals[proposed.number] = proposed
-            self._try_to_save()
-        return proposed
-
     def _task(self, proposed: Proposed) -> Task:
         number, parent = proposed.number, proposed.inherit
         weights = state = None
@@ -197,7 +182,7 @@ class Runner:
         labels = {number: self._label(proposed) for number, proposed in self.proposals.items()}
         latest = {labels[number]: (result.value, abs(result.gain)) for number, result in self.results.items()}
         flying = [labels[number] for number in self._in_flight]
-        self._board.show(self._log.total_episodes, self.budget, [
+        self._board.show(self._log.total_episodes, self.config.budget, [
             (label, *latest.get(label, (math.nan, math.nan)), flying.count(label) / max(1, len(flying)))
             for label in dict.fromkeys(labels.values())
         ])  # fmt: skip
@@ -223,7 +208,6 @@ class Runner:
             del self._unsaved[number]
         self._log.sync()
         results = tuple(self.results.values())
-        self.folder.write_state(State(tuple(self.proposals.values()), results, self.seconds()))
+        self.folder.write_state(State(tuple(self.proposals.values()), results, self.seconds()), self._units)
         latest = {r.order: r.number for r in results}.values() if self._strict else ()
         self.folder.forget_trainings({*latest, *(p.number for p in self.unfinished)})
-        write_gp_log(self.folder.path / "gp_log.csv", self.proposals.values(), self.results, self._units)

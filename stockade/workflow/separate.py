@@ -29,7 +29,7 @@ from stockade.workflow.runner import Runner
 from stockade.workflow.store import Proposed, SearchFolder, WorkflowResult
 from stockade.workflow.summary import Outcome
 from stockade.workflow.together import goal_value
-from stockade.workflow.training import judged_returns, train_workflow
+from stockade.workflow.training import judged_returns, seed_of, train_workflow
 
 LEAST_EPISODES = 12_000  #: of one certifying training, unless --max-episodes says otherwise
 _T975 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)  #: Student's t for 95% from 2, 3, ... seeds
@@ -49,7 +49,7 @@ class SeparateSession:
         held = [types_red_can_hold(red, config.rules, config.horizon, config.judge) for red in config.reds]
         self.strategy = Strategy(config, np.any(held, axis=0))
         describe = TYPES.describe
-        self.runner = Runner(config, folder, config.budget, train, lambda p: describe(p.order, self.strategy.matters))
+        self.runner = Runner(config, folder, train, lambda p: describe(p.order, self.strategy.matters))
         self.results = self.runner.results
         self.ended: str | None = None  #: why the search is over, once it is
         for result in self.results.values():
@@ -128,8 +128,9 @@ class SeparateSession:
         free = next((r for r in reversed(self.results.values()) if r.order == FREE), None)
         judged = rows if free is None else [*rows, free]
         trained = [self.folder.load_policy(r.number, r.order) for r in judged]
-        trainings = [self._by_class(self.results.values())[self._kept(r.order)] for r in judged]
-        sd = np.stack([self._training_sd(each) for each in trainings], axis=1)
+        classes, usual = self._by_class(self.results.values()), self.strategy.noise_sd()
+        trainings = [classes[self._kept(r.order)] for r in judged]
+        sd = np.stack([training_sd(each, usual) for each in trainings], axis=1)
         if self._strict:
             returns = judged_returns(self.config, [(r.order, t[0]) for r, t in zip(judged, trained, strict=True)])
         else:
@@ -158,11 +159,6 @@ class SeparateSession:
             groups.setdefault(self._kept(result.order), []).append(result)
         return groups
 
-    def _training_sd(self, trainings: Sequence[WorkflowResult]) -> np.ndarray:
-        """(attackers,) how much the last values of a class differ, or if there is one only, what is usual."""
-        values = np.array([r.by_attacker for r in trainings])[-3:]
-        return values.std(axis=0, ddof=1) if len(values) > 1 else np.full(values.shape[1], self.strategy.noise_sd())
-
     def _curves(self, orders: list[Order]) -> dict[str, Any]:
         """The latest value of every order after each training; NaN before its first."""
         column = {self._kept(order): k for k, order in enumerate(orders)}
@@ -177,9 +173,10 @@ class SeparateSession:
         return {"episodes": episodes, "values": curve}
 
 
-def seed_of(seed: int, number: int) -> int:
-    """Of a training, from the seed of the search."""
-    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+def training_sd(trainings: Sequence[WorkflowResult], usual: float) -> np.ndarray:
+    """(attackers,) how much the last values of a class differ, or if there is one only, what is usual."""
+    values = np.array([r.by_attacker for r in trainings])[-3:]
+    return values.std(axis=0, ddof=1) if len(values) > 1 else np.full(values.shape[1], usual)
 
 
 def allowance(config: SearchConfig, used: int, reserved: int, first: bool) -> int:
@@ -262,8 +259,8 @@ def certify(
     names, orders = (leader["order"], rival["order"]), (leader["ranking"], rival["ranking"])
     # By default each training gets the budget that an order had in the search.
     most = config.max_episodes or max(LEAST_EPISODES, config.budget // len(outcome.orders))
-    config = replace(config, max_episodes=most)
     episodes = whole_updates(config, most)
+    config = replace(config, max_episodes=most, total_episodes=2 * config.certify * episodes)
     inner = SearchFolder(folder.path / "certify")
     if any(p.order != orders[p.number % 2] or p.episodes != episodes for p in inner.read_state().proposals):
         shutil.rmtree(inner.path)  # of an earlier verdict, or of another budget
@@ -272,7 +269,7 @@ def certify(
     def label(proposed: Proposed) -> str:
         return f"{names[proposed.number % 2]}, seed {proposed.number // 2}"
 
-    runner = Runner(config, inner, 2 * config.certify * episodes, train_workflow, label, folder.path)
+    runner = Runner(config, inner, train_workflow, label, folder.path)
 
     def propose() -> Proposed | None:
         number = len(runner.proposals)
@@ -283,23 +280,15 @@ def certify(
     if stopped is not None:
         return stopped
     policies = [(orders[n % 2], inner.load_policy(n, orders[n % 2])[0]) for n in range(2 * config.certify)]
-    values = goal_value(judged_returns(config, policies).mean(axis=2), config.goal)  # (2 K,)
-    return compare(*names, "better" if outside else "equal", values[0::2], values[1::2], episodes, summary["margin"])
-
-
-def compare(
-    leader: str, rival: str, claim: Claim, leader_values: np.ndarray, rival_values: np.ndarray, episodes: int,
-    margin: float,
-) -> CertifyResult:  # fmt: skip
-    """What (seeds,) values of both orders do to the claim."""
-    differences = leader_values - rival_values
-    n, mean = len(differences), float(differences.mean())
+    values = goal_value(judged_returns(config, policies).mean(axis=2), config.goal).reshape(-1, 2)  # (seeds, orders)
+    differences = values[:, 0] - values[:, 1]
+    n, mean, margin = len(values), float(differences.mean()), summary["margin"]
     half = float(_T975[min(n - 2, len(_T975) - 1)] * differences.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
     low, high = mean - half, mean + half
+    claim: Claim = "better" if outside else "equal"
     if claim == "better":
         confirms, contradicts = low > 0, high < 0
     else:
         confirms, contradicts = -margin <= low <= high <= margin, low > margin or high < -margin
-    outcome: Any = "confirms" if confirms else "contradicts" if contradicts else "open"
-    by_seed = tuple(leader_values.tolist()), tuple(rival_values.tolist())
-    return CertifyResult(leader, rival, claim, *by_seed, episodes, mean, low, high, outcome)
+    said: Any = "confirms" if confirms else "contradicts" if contradicts else "open"
+    return CertifyResult(*names, claim, *map(tuple, values.T.tolist()), episodes, mean, low, high, said)

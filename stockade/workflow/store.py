@@ -19,7 +19,7 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -221,12 +221,19 @@ class SearchFolder:
         self._write("summary.json", summary)
 
     # ------------------------------------------------------------------------------------------------------ progress
-    def write_state(self, state: State) -> None:
-        """Replace what was known, in one instant."""
+    def write_state(self, state: State, units: Units) -> None:
+        """Replace what was known, in one instant; then the table of all proposals."""
         proposals, results = [asdict(p) for p in state.proposals], [r.to_json() for r in state.results]
         head = {"format": FORMAT, "version": VERSION, "seconds": state.seconds}
         content = json_ready({**head, "proposals": proposals, "results": results})
         self._write("state.json", {**content, "checksum": _checksum(content)})
+        found = {r.number: vars(r) for r in state.results}
+        rows: list[Iterable[object]] = [GP_COLUMNS]
+        for p in state.proposals:  # the columns of its result are empty until there is one
+            names = {"workflow": _number_of(p.order), "order": units.describe(p.order), "name": name_of(p.order)}
+            values = {**vars(p), "episodes": None, **found.get(p.number, {}), **names, "allowed_episodes": p.episodes}
+            rows.append([values.get(name) for name in GP_COLUMNS])
+        write_durably(self.path / "gp_log.csv", _lines(rows).encode())
 
     def read_state(self) -> State:
         """What is known; nothing if nothing was proposed yet."""
@@ -259,19 +266,14 @@ class SearchFolder:
             context = UNITS[config.units].context(result.order)
             kind = {"constraint": {"units": config.units, "judge": config.judge}}
         rest = {
-            "architecture": result.architecture,
-            "obs": config.obs,
-            "order": list(result.order),
-            "context": context.tolist(),  # what stands beside the observation, so that anyone can play it
-            "value": result.value if math.isfinite(result.value) else None,
-            "compliance": result.compliance if math.isfinite(result.compliance) else None,
-            "feasible": result.feasible,
-            "red_agent": config.red,
-            "rules": config.rules,
-            **kind,
-        }
+            "architecture": result.architecture, "obs": config.obs, "order": result.order,
+            "context": context,  # what stands beside the observation, so that anyone can play it
+            "value": result.value, "compliance": result.compliance, "feasible": result.feasible,
+            "red_agent": config.red, "rules": config.rules, **kind,
+        }  # fmt: skip
         arrays = {_PREFIX + name: weights for name, weights in result.weights.items()}
-        save(self.policy_path(result.number, result.order), Checkpoint({**arrays, "returns": result.returns}, rest))
+        checkpoint = Checkpoint({**arrays, "returns": result.returns}, json_ready(rest))
+        save(self.policy_path(result.number, result.order), checkpoint)
 
     def load_policy(self, number: int, order: Order) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Weights by name of a policy that was saved, and the returns that its value rests on."""
@@ -374,19 +376,6 @@ def _whole_rows(path: Path) -> list[dict[str, Any]]:
     if damaged:
         warnings.warn(f"{path}: {plural(damaged, 'line')} damaged and left out", stacklevel=3)
     return rows
-
-
-def write_gp_log(
-    path: Path, proposals: Iterable[Proposed], results: Mapping[int, WorkflowResult], units: Units
-) -> None:
-    """One row per proposal; the columns of its result are empty until there is one."""
-    rows: list[Iterable[object]] = [GP_COLUMNS]
-    for p in proposals:
-        names = {"workflow": _number_of(p.order), "order": units.describe(p.order), "name": name_of(p.order)}
-        result = vars(results[p.number]) if p.number in results else {}
-        values = {**vars(p), "episodes": None, **result, **names, "allowed_episodes": p.episodes}
-        rows.append([values.get(name) for name in GP_COLUMNS])
-    write_durably(path, _lines(rows).encode())
 
 
 def _number_of(order: Order) -> int | None:

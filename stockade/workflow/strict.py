@@ -8,6 +8,7 @@ is held, every fix is allowed. After a forbidden fix the agent sees what it woul
 history included; nothing shows it the refusal.
 """
 
+import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -146,8 +147,17 @@ class OrderedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[Ro
             array[...] = arrays[name]
 
 
+def play(env: OrderedVectorEnv[Rows], act: Callable[[np.ndarray], np.ndarray], horizon: int, seed: int) -> Rows:
+    """One episode in each environment, by the actions that `act` chooses for the observations; closes `env`."""
+    with contextlib.closing(env):
+        obs, _ = env.reset(seed=seed)
+        for _ in range(horizon):
+            obs = env.step(act(obs))[0]
+        return env.take()
+
+
 class StrictVectorEnv(OrderedVectorEnv[Played]):
-    """A native vector environment (autoreset next_step or disabled, uint8) in which each environment keeps to an order.
+    """A native vector environment (next_step autoreset, uint8) in which each environment keeps to an order.
 
     places: (orders, 13) int8, see `Units.places`; contexts: (orders, c) uint8, added to the observations. `order`, (n,)
     int64, is that of each environment's episode, `next_order` that of the episode after it: it may be written to.

@@ -25,12 +25,12 @@ from stockade.learn.checkpoint import Checkpoint
 from stockade.learn.policy import Policy
 from stockade.learn.ppo import PPO
 from stockade.vector.native import NativeVectorEnv
-from stockade.workflow.aligned import HELD, AlignedVectorEnv, Episodes, statistics
+from stockade.workflow.aligned import HELD, AlignedVectorEnv, Episodes, measure, statistics
 from stockade.workflow.conditioned import ConditionedTraining, split
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import TYPES, UNIT_TYPES, UNITS, Order
 from stockade.workflow.store import Saved, StopReason, Task, UpdateRow, WorkflowResult
-from stockade.workflow.strict import joined
+from stockade.workflow.strict import joined, play
 from stockade.workflow.together import JUDGE_SEED, VALIDATION_SEED, goal_returns
 
 CHECKPOINT_UPDATES = 10  #: between two checkpoints of a training: what a kill repeats at most
@@ -225,23 +225,15 @@ def make_aligned(config: SearchConfig, order: Order, n: int, first: int = 0) -> 
     return AlignedVectorEnv(world, order, config.protocol, first)
 
 
-def measure(episodes: Episodes, no_fix_compliance: float | None) -> tuple[float, float, float, float, float]:
-    """Means over episodes, as in UpdateRow: reward, alignment, compliance, fixes, no_fix; NaN of none."""
-    if not len(episodes):
-        return math.nan, math.nan, math.nan, math.nan, math.nan
-    rates = episodes.rates(no_fix_compliance)
-    compliance = float(rates.mean()) if len(rates) else math.nan
-    reward, alignment, fixes = (float(c.mean()) for c in (episodes.env_return, episodes.alignment, episodes.judged))
-    return reward, alignment, compliance, fixes, float((episodes.judged == 0).mean())
+def seed_of(seed: int, number: int) -> int:
+    """Of one of several things that have seeds of their own, from the seed of them all."""
+    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
 
 
 def play_greedily(policy: Policy, config: SearchConfig, order: Order, n: int, seed: int) -> tuple[Episodes, np.ndarray]:
     """One episode in each of n environments, always by the likeliest action; and the counts of these."""
-    with contextlib.closing(make_aligned(config, order, n)) as env:
-        obs, _ = env.reset(seed=int(np.random.SeedSequence([seed, 1]).generate_state(1)[0]))
-        for _ in range(config.horizon):
-            obs = env.step(policy.act(obs, None))[0]
-        return env.take(), env.take_counts()
+    env = make_aligned(config, order, n)
+    return play(env, lambda obs: policy.act(obs, None), config.horizon, seed_of(seed, 1)), env.take_counts()
 
 
 @dataclass

@@ -9,14 +9,13 @@ import pytest
 
 from stockade.errors import InputError
 from stockade.learn.policy import Architecture, Policy
-from stockade.workflow.aligned import statistics
+from stockade.workflow.aligned import measure, statistics
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import CANONICAL, ORDERS
 from stockade.workflow.store import Saved, Task, UpdateRow, WorkflowResult
 from stockade.workflow.training import (
     StopRule,
     make_aligned,
-    measure,
     play_greedily,
     standard_error,
     train_workflow,
