@@ -90,19 +90,19 @@ class Engine:
         self.capacity, self._train, self._threads = capacity, train, threads
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._followers: list[threading.Thread] = []
-        self._in_flight = 0
+        self.in_flight: list[int] = []  #: numbers of the trainings without an end so far
         self._closing = threading.Event()
 
     def submit(self, task: Task) -> None:
         """Begin a training. Never more than `capacity` at once."""
-        if self._in_flight == self.capacity:
+        if len(self.in_flight) == self.capacity:
             raise RuntimeError(f"all {self.capacity} places are taken; wait for a result before the next task")
         task = replace(task, threads=self._threads)
         arguments = task, self._start(task)
         follower = threading.Thread(target=self._follow, args=arguments, name=f"training-{task.number}", daemon=True)
         follower.start()
         self._followers.append(follower)
-        self._in_flight += 1
+        self.in_flight.append(task.number)
 
     def next_event(self, timeout: float) -> Event | None:
         """What happened next; None if nothing did for `timeout` seconds. Events of a training come in order."""
@@ -110,7 +110,8 @@ class Engine:
             event = self._events.get(timeout=timeout)
         except queue.Empty:
             return None
-        self._in_flight -= isinstance(event, WorkflowResult | Failed)
+        if isinstance(event, WorkflowResult | Failed):
+            self.in_flight.remove(event.number)
         return event
 
     def close(self) -> None:
@@ -153,17 +154,18 @@ class Engine:
         """Whatever they are at."""
 
 
-def _events_of(number: int, pickled: bytes, version: str = stockade.__version__) -> Iterator[Event]:
-    """All of a training, in whatever process or machine it runs."""
+def _work(number: int, pickled: bytes, version: str) -> Iterator[bytes]:
+    """All events of a training, pickled, in whatever process or machine it runs."""
     if version != stockade.__version__:
         text = f"this node has stockade {stockade.__version__}, the search is of {version}: install the same on all"
-        yield failure(number, text)
+        yield quickly_pickled(failure(number, text))
         return
     try:
         train, task = from_peer(pickled)
-        yield from train(task)
+        for event in train(task):  # no `yield from map`: Ray sends into its generators
+            yield quickly_pickled(event)
     except (Exception, SystemExit):
-        yield failure(number, traceback.format_exc())
+        yield quickly_pickled(failure(number, traceback.format_exc()))
 
 
 # ------------------------------------------------------------------------------------------------------- in processes
@@ -180,7 +182,7 @@ class ProcessEngine(Engine):
         context: Any = multiprocessing.get_context("forkserver")
         ours, theirs = context.Pipe(duplex=False)
         arguments = theirs, task.number, to_worker((self._train, task)), os.getpid()
-        process = context.Process(target=_work, args=arguments, name=f"{WORKER}{task.number}", daemon=True)
+        process = context.Process(target=_work_here, args=arguments, name=f"{WORKER}{task.number}", daemon=True)
         try:
             with theirs, self._lock, ready_to_start("forkserver", self._modules):
                 process.start()  # after it `theirs` is closed here: a death shows as the end of the connection
@@ -195,7 +197,7 @@ class ProcessEngine(Engine):
         event = None
         with connection, contextlib.suppress(EOFError, OSError):  # the end, maybe in the middle of a message
             while True:
-                event = connection.recv()
+                event = from_peer(connection.recv_bytes())
                 yield event
         with self._lock:
             process.join(_END_SECONDS)
@@ -217,15 +219,15 @@ def _lost(text: str) -> Iterator[Event]:
     yield
 
 
-def _work(connection: Connection, number: int, pickled: bytes, parent: int) -> None:
+def _work_here(connection: Connection, number: int, pickled: bytes, parent: int) -> None:
     """The process's main function: trains, and sends what happens."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     die_with(parent, parent_is_lasting=True)  # of the fork server, which ends with the parent
     use_one_thread()
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        for event in _events_of(number, pickled):
-            connection.send(event)
+        for event in _work(number, pickled, stockade.__version__):
+            connection.send_bytes(event)
 
 
 # ------------------------------------------------------------------------------------------------------------ on Ray
@@ -243,7 +245,7 @@ class RayEngine(Engine):
         options = {"num_cpus": num_cpus}
         self._connection = RayConnection(RayConfig(workers=parallel, address=address, actor_options=options), parallel)
         self._ray = self._connection.ray
-        self._remote = self._ray.remote(_work_on_ray).options(
+        self._remote = self._ray.remote(_work).options(
             **options, num_returns="streaming", max_retries=0, scheduling_strategy="SPREAD", name="stockade-workflow"
         )
         try:
@@ -292,9 +294,3 @@ class RayEngine(Engine):
         """End all trainings in flight, and Ray if it was started here."""
         super().close()
         self._connection.close()
-
-
-def _work_on_ray(number: int, pickled: bytes, version: str) -> Iterator[bytes]:
-    """The Ray task, somewhere in the cluster."""
-    for event in _events_of(number, pickled, version):  # no `yield from map`: Ray sends into its generators
-        yield quickly_pickled(event)

@@ -180,8 +180,11 @@ class Strategy:
 
         # What a model thinks that has seen nothing helps to choose, but says nothing.
         shown = np.stack([ucb, mean, sd]) if feasible else np.full((3, len(ORDERS)), np.nan)
-        arms = {c: self._representatives[c] for c in classes}
-        candidates = {c: Candidate(ORDERS[a], *shown[:, a].tolist(), float(feasibility[a])) for c, a in arms.items()}
+        candidates = {}
+        for c in classes:
+            arm = self._representatives[c]
+            high, middle, spread = shown[:, arm].tolist()
+            candidates[c] = Candidate(ORDERS[arm], high, middle, spread, float(feasibility[arm]))
         return candidates, sorted(classes, key=dislike)
 
 

@@ -44,7 +44,6 @@ class Runner:
         self.results = {r.number: r for r in state.results}  #: the same; without arrays
         self._begin = time.monotonic() - state.seconds
         self._unsaved: dict[int, WorkflowResult] = {}
-        self._in_flight: list[int] = []
         self._board = Board(config.budget, self.used)
         self.say = self._board.say  #: a remark, above the live table
 
@@ -70,7 +69,7 @@ class Runner:
         self._learn, waiting = learn, self.unfinished
         self._states = {p.number: saved for p in waiting if (saved := self.folder.load_training(p.number)) is not None}
         last = {**dict.fromkeys(self.results, math.inf), **{n: state.update for n, state in self._states.items()}}
-        engine = make_engine(self.config, self._train)
+        engine = self._engine = make_engine(self.config, self._train)
         log = self.folder.path / "training_log.csv"
         self._log = TrainingLog(log, lambda number, update: update <= last.get(number, 0))
         done = False
@@ -80,14 +79,14 @@ class Runner:
                          f"{len(waiting)} interrupted")  # fmt: skip
             with StopSignals() as stop:
                 while stop.received is None and not done:
-                    while len(self._in_flight) < engine.capacity:  # first what was interrupted, then what is proposed
+                    while len(engine.in_flight) < engine.capacity:  # first what was interrupted, then what is proposed
                         if (proposed := waiting.pop(0) if waiting else propose()) is None:
                             break
                         if proposed.number not in self.proposals:
                             self.proposals[proposed.number] = proposed
                             self._try_to_save()
                         engine.submit(self._task(proposed))
-                    done = not self._in_flight
+                    done = not engine.in_flight
                     if not done and (event := engine.next_event(_LISTEN_SECONDS)) is not None:
                         self._take(event)
                 engine.close()
@@ -101,14 +100,13 @@ class Runner:
             self._board.clear()
         finally:
             engine.close()
-            self._log.close()
         if not done and stop.received is not None:
             self._say_stopped(stop.received)
         return None if done else stop.received
 
     def _say_stopped(self, number: int) -> None:
         parts = [f"stopped by {signal.Signals(number).name} after {plural(len(self.results), 'training')}"]
-        for training in self._in_flight:
+        for training in self._engine.in_flight:
             kept = self.folder.load_training(training)
             text = "begins again" if kept is None else f"is kept after {kept.update} updates"
             parts.append(f"training {training} ({self._label(self.proposals[training])}) {text}")
@@ -132,7 +130,6 @@ class Runner:
             note = f"begins with the weights of {parent}"
             known = self._unsaved.get(parent)
             weights = known.weights if known else self.folder.load_policy(parent, self.results[parent].order)[0]
-        self._in_flight.append(number)
         self.say(f"training {number} {note}: {self._label(proposed)}")
         return Task(number, proposed.order, self.config, proposed.seed, proposed.episodes, weights, state)
 
@@ -140,18 +137,15 @@ class Runner:
     def _take(self, event: Event) -> None:
         number = event.number
         if isinstance(event, UpdateRow):
-            with self._tolerant("training_log.csv"):
-                self._log.write(event, self.proposals[number].order, self._units)
+            self._log.write(event, self.proposals[number].order, self._units)
             self._show()
         elif isinstance(event, Saved):
             with self._tolerant(f"the checkpoint of training {number}"):
                 self._log.sync()
                 self.folder.save_training(event)
         elif isinstance(event, Restarted):
-            with self._tolerant("training_log.csv"):
-                old, after = self._log, event.update
-                self._log = TrainingLog(old.path, lambda n, update: n != number or update <= after)
-                old.close()
+            after = event.update
+            self._log.keep(lambda n, update: n != number or update <= after)
             again = f"continues after {event.update} updates" if event.update else "begins again"
             self.say(f"training {number} {again}: {event.reason}")
         elif isinstance(event, Failed):
@@ -165,7 +159,6 @@ class Runner:
         if result.episodes > proposed.episodes:
             raise RuntimeError(f"training {result.number} played {result.episodes} episodes instead of "
                                f"{proposed.episodes}")  # fmt: skip
-        self._in_flight.remove(result.number)
         self._unsaved[result.number] = result
         self.results[result.number] = result.without_arrays()
         self._learn(self.results[result.number])
@@ -181,7 +174,7 @@ class Runner:
         """The live table: the latest value of each row, its gain, and its share of the trainings in flight."""
         labels = {number: self._label(proposed) for number, proposed in self.proposals.items()}
         latest = {labels[number]: (result.value, abs(result.gain)) for number, result in self.results.items()}
-        flying = [labels[number] for number in self._in_flight]
+        flying = [labels[number] for number in self._engine.in_flight]
         self._board.show(self._log.total_episodes, self.config.budget, [
             (label, *latest.get(label, (math.nan, math.nan)), flying.count(label) / max(1, len(flying)))
             for label in dict.fromkeys(labels.values())

@@ -40,16 +40,11 @@ POLICY = "policies/conditioned.json"
 
 @dataclass(frozen=True)
 class SearchResult:
-    """A search's result, for notebooks and scripts.
-
-    Attributes:
-        folder: of the search. answer: the verdict in every form; None if the search was interrupted before it.
-        stopped: the signal that interrupted the search or its certification, or None.
-    """
+    """A search's result, for notebooks and scripts."""
 
     folder: Path
-    answer: Answer | None
-    stopped: int | None = None
+    answer: Answer | None  #: the verdict in every form; None if the search was interrupted before it
+    stopped: int | None = None  #: the signal that interrupted the search or its certification
 
     @property
     def exit_code(self) -> int:
@@ -135,8 +130,7 @@ def _open(config: SearchConfig) -> tuple[SearchConfig, SearchFolder]:
 # ------------------------------------------------------------------------------------------------- all orders together
 def _together(config: SearchConfig, folder: SearchFolder) -> Outcome | int:
     """What was measured, or the signal that interrupted it."""
-    worlds = [(red, config.rules, config.horizon) for red in config.reds]
-    held = np.logical_or.reduce([hosts_red_can_hold(*world, config.judge) for world in worlds])
+    held = np.any([hosts_red_can_hold(red, config.rules, config.horizon, config.judge) for red in config.reds], axis=0)
     matters = TYPES.matters(held)
     types = list(dict.fromkeys(representative(order, matters) for order in ORDERS) if config.classes else ORDERS)
     checkpoints = CheckpointFolder(folder.path / "checkpoints", keep=2)
@@ -150,8 +144,7 @@ def _together(config: SearchConfig, folder: SearchFolder) -> Outcome | int:
     else:
         print(f"{plural(len(types), 'class', 'classes')} of orders that differ in effect against "
               f"{' and '.join(config.reds)}; {training.budget:,} episodes of training", flush=True)  # fmt: skip
-    labels = [TYPES.describe(order, matters) for order in [*types, FREE]]
-    labels += ["best order of hosts"] * isinstance(training, HostTraining)
+    labels = [*(TYPES.describe(order, matters) for order in [*types, FREE]), "best order of hosts"]
     board = Board(training.last_goal, training.episodes)
     try:
         with StopSignals() as stop:

@@ -291,4 +291,5 @@ def certify(
     else:
         confirms, contradicts = -margin <= low <= high <= margin, low > margin or high < -margin
     said: Any = "confirms" if confirms else "contradicts" if contradicts else "open"
-    return CertifyResult(*names, claim, *map(tuple, values.T.tolist()), episodes, mean, low, high, said)
+    by_seed = tuple(values[:, 0].tolist()), tuple(values[:, 1].tolist())
+    return CertifyResult(*names, claim, *by_seed, episodes, mean, low, high, said)

@@ -28,7 +28,7 @@ import numpy as np
 
 import stockade
 from stockade.errors import InputError, WorkError
-from stockade.files import as_json, json_ready, write_durably
+from stockade.files import AppendedFile, as_json, json_ready, write_durably
 from stockade.learn.checkpoint import Checkpoint, CheckpointError, load, remove, save
 from stockade.learn.files import find_folder, new_run_folder
 from stockade.text import plural
@@ -329,14 +329,20 @@ class TrainingLog:
 
     def __init__(self, path: Path, keep: Callable[[int, int], bool]) -> None:
         self.path = path
+        self._begin(path.read_bytes() if path.exists() else b"", keep)
+
+    def keep(self, wanted: Callable[[int, int], bool]) -> None:
+        """Take all other rows out."""
+        self._begin(self._file.read(), wanted)
+
+    def _begin(self, content: bytes, keep: Callable[[int, int], bool]) -> None:
         self._episodes: dict[int, int] = {}
         kept: list[Iterable[object]] = [TRAINING_COLUMNS]
-        for row in _whole_rows(path):
+        for row in _whole_rows(self.path, content):
             if keep(int(row["number"]), int(row["update"])):
                 self._episodes[int(row["number"])] = int(row["episodes"])
                 kept.append({**row, "total_episodes": self.total_episodes}.values())
-        write_durably(path, _lines(kept).encode())
-        self._file = path.open("a", newline="")
+        self._file = AppendedFile(self.path, _lines(kept).encode())
 
     @property
     def total_episodes(self) -> int:
@@ -350,22 +356,18 @@ class TrainingLog:
             **vars(row), "workflow": _number_of(order), "order": units.describe(order),
             "total_episodes": self.total_episodes, "total": row.env_reward + row.alignment,
         }  # fmt: skip
-        self._file.write(_lines([[values[name] for name in TRAINING_COLUMNS]]))
-        self._file.flush()
+        self._file.append(_lines([[values[name] for name in TRAINING_COLUMNS]]).encode())
 
     def sync(self) -> None:
-        """What is written survives a power cut."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):  # what a full disk did not take was said by `sync`
-            self._file.close()
+        """All of it survives a power cut; OSError if a part could not be written."""
+        if not self._file.is_written:
+            raise OSError(f"{self.path} is not complete")
+        with self.path.open("rb") as file:
+            os.fsync(file.fileno())
 
 
-def _whole_rows(path: Path) -> list[dict[str, Any]]:
+def _whole_rows(path: Path, content: bytes) -> list[dict[str, Any]]:
     """Rows of a training_log.csv; one that was cut off by a crash is left out, so are damaged ones, with a warning."""
-    content = path.read_bytes() if path.exists() else b""
     rows, damaged = [], 0
     for line in content[: content.rfind(b"\n") + 1].decode(errors="replace").splitlines():
         row = dict(zip(TRAINING_COLUMNS, cells := next(csv.reader([line]), []), strict=False))
