@@ -73,44 +73,39 @@ class Runner:
         log = self.folder.path / "training_log.csv"
         self._log = TrainingLog(log, lambda number, update: update <= last.get(number, 0))
         done = False
-        try:
+        with contextlib.closing(engine), StopSignals() as stop:
             if self.proposals:
                 self.say(f"continuing {self.folder.path}: {plural(len(self.results), 'training')} done, "
                          f"{len(waiting)} interrupted")  # fmt: skip
-            with StopSignals() as stop:
-                while stop.received is None and not done:
-                    while len(engine.in_flight) < engine.capacity:  # first what was interrupted, then what is proposed
-                        if (proposed := waiting.pop(0) if waiting else propose()) is None:
-                            break
-                        if proposed.number not in self.proposals:
-                            self.proposals[proposed.number] = proposed
-                            self._try_to_save()
-                        engine.submit(self._task(proposed))
-                    done = not engine.in_flight
-                    if not done and (event := engine.next_event(_LISTEN_SECONDS)) is not None:
-                        self._take(event)
-                engine.close()
-                while not done and (event := engine.next_event(0)) is not None:
-                    if not isinstance(event, Failed):
-                        self._take(event)
-                search = SearchFolder(self._search)
-                with search.ending("the last results"):
-                    self._save()
-                search.require_end()
-            self._board.clear()
-        finally:
+            while stop.received is None and not done:
+                while len(engine.in_flight) < engine.capacity:  # first what was interrupted, then what is proposed
+                    if (proposed := waiting.pop(0) if waiting else propose()) is None:
+                        break
+                    if proposed.number not in self.proposals:
+                        self.proposals[proposed.number] = proposed
+                        self._try_to_save()
+                    engine.submit(self._task(proposed))
+                done = not engine.in_flight
+                if not done and (event := engine.next_event(_LISTEN_SECONDS)) is not None:
+                    self._take(event)
             engine.close()
-        if not done and stop.received is not None:
-            self._say_stopped(stop.received)
-        return None if done else stop.received
-
-    def _say_stopped(self, number: int) -> None:
-        parts = [f"stopped by {signal.Signals(number).name} after {plural(len(self.results), 'training')}"]
-        for training in self._engine.in_flight:
-            kept = self.folder.load_training(training)
+            while (event := engine.next_event(0)) is not None:
+                if not isinstance(event, Failed):
+                    self._take(event)
+            search = SearchFolder(self._search)
+            with search.ending("the last results"):
+                self._save()
+            search.require_end()
+        self._board.clear()
+        if stop.received is None or done:
+            return None
+        parts = [f"stopped by {signal.Signals(stop.received).name} after {plural(len(self.results), 'training')}"]
+        for number in engine.in_flight:
+            kept = self.folder.load_training(number)
             text = "begins again" if kept is None else f"is kept after {kept.update} updates"
-            parts.append(f"training {training} ({self._label(self.proposals[training])}) {text}")
+            parts.append(f"training {number} ({self._label(self.proposals[number])}) {text}")
         print(f"{'; '.join(parts)}; {self._again}", file=sys.stderr)
+        return stop.received
 
     # ----------------------------------------------------------------------------------------------------- handing out
     def _task(self, proposed: Proposed) -> Task:
@@ -160,7 +155,7 @@ class Runner:
             raise RuntimeError(f"training {result.number} played {result.episodes} episodes instead of "
                                f"{proposed.episodes}")  # fmt: skip
         self._unsaved[result.number] = result
-        self.results[result.number] = result.without_arrays()
+        self.results[result.number] = WorkflowResult(**result.to_json())
         self._learn(self.results[result.number])
         self._try_to_save()
         gain = f", {result.gain:+.2f}" if math.isfinite(result.gain) else ""

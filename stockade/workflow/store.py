@@ -133,11 +133,8 @@ class WorkflowResult:
     returns: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))  #: (attackers, episodes)
     state: Checkpoint | None = None  #: to continue from; None if it cannot be continued
 
-    def without_arrays(self) -> Self:
-        """What state.json has of it."""
-        return replace(self, weights={}, architecture={}, returns=np.zeros((0, 0)), state=None)
-
     def to_json(self) -> dict[str, Any]:
+        """What state.json has of it: all but the arrays."""
         return {name: value for name, value in vars(self).items() if name not in _ARRAYS}
 
 
@@ -302,11 +299,10 @@ class SearchFolder:
             return None
         return Saved(number, int(found.rest["update"]), Checkpoint(found.arrays, found.rest["state"]))
 
-    def forget_trainings(self, keep: Iterable[int]) -> None:
+    def forget_trainings(self, keep: set[int]) -> None:
         """Remove the states of all other trainings."""
-        kept = set(keep)
         for file in (self.path / "trainings").glob("*.json"):
-            if int(file.stem) not in kept:
+            if int(file.stem) not in keep:
                 remove(file.with_suffix(""))
 
 
