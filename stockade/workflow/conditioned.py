@@ -39,12 +39,7 @@ RESTORE_BONUS, BONUS_STEPS = 1.5, 1_200_000
 
 
 class ConditionedTraining:
-    """PPO on environments that keep to `orders`; results do not depend on `threads` (None: as many as cores).
-
-    Attributes:
-        shares: (orders,) of the environments, adding up to 1; may be written to.
-        progress: from 0 to 1, how far the schedules of the learner are.
-    """
+    """PPO on environments that keep to `orders`; results do not depend on `threads` (None: as many as cores)."""
 
     def __init__(
         self, config: SearchConfig, units: Units, orders: Sequence[Ranking], seed: int, threads: int | None = None
@@ -58,10 +53,10 @@ class ConditionedTraining:
             for red, all_of_red in zip(config.reds, split(config.n_envs, len(config.reds)), strict=True)
             for count in split(all_of_red, min(settings.shards, all_of_red))
         ]
-        self.shares = np.full(len(orders), 1 / len(orders))
+        self.shares = np.full(len(orders), 1 / len(orders))  #: of the environments, adding up to 1; may be written to
         self._assign(0)
         self.learner = PPO(self.envs, settings, seed, USEFUL_ACTIONS, horizon_is_end=config.obs == "memory")
-        self.progress = 0.0
+        self.progress = 0.0  #: from 0 to 1, how far the schedules of the learner are
 
     @property
     def episodes(self) -> int:
@@ -88,10 +83,8 @@ class ConditionedTraining:
         return min(BONUS_STEPS / self.config.horizon, budget / 2)
 
     def returns(self, episodes: int, seed: int, orders: Sequence[int] | None = None) -> np.ndarray:
-        """(attackers, orders, episodes) of greedy episodes; episode e has the seed `seed + e` for every order.
-
-        `orders` are indices; default all.
-        """
+        """(attackers, orders, episodes) of greedy episodes of some orders, by index, or of all of them; episode e has
+        the seed `seed + e` for every order."""
         chosen = range(len(self.orders)) if orders is None else orders
         jobs = list(itertools.product(self.config.reds, chosen))
 

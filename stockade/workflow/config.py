@@ -147,9 +147,8 @@ class SearchConfig:
                         f"{self.n_envs}, one each; for k episodes each say k times that")  # fmt: skip
             require(self, ("max_episodes", "total_episodes"), lambda v: v >= self.n_envs, one_each)
         if self.constraint == "strict":
-            require(
-                self, ("n_eval_episodes",), lambda v: v >= 2, "must be at least 2: they give the values of the orders"
-            )
+            least = "must be at least 2: they give the values of the orders"
+            require(self, ("n_eval_episodes",), lambda v: v >= 2, least)
         else:
             there = "with --constraint reward"
             require(self, ("train",), lambda v: v == "separate", f"must be separate {there}")
@@ -241,9 +240,7 @@ class SearchConfig:
 
     def to_json(self) -> dict[str, Any]:
         """What decides the result, for config.json."""
-        content = asdict(self)
-        for name in _ELSEWHERE:
-            del content[name]
+        content = {name: value for name, value in asdict(self).items() if name not in _ELSEWHERE}
         content["first_version"] = asdict(self.protocol) if self.constraint == "reward" else {}
         return {"format": FORMAT, **content}
 

@@ -257,16 +257,12 @@ def finish(config: SearchConfig, folder: SearchFolder, outcome: Outcome) -> Sear
     print(f"everything else: {folder.path}\ntry next:")
     name = folder.path.name if folder.path.parent == Path("runs") else str(folder.path)
     other = f"{'meander' if config.reds == ('bline',) else 'bline'} --max-steps {config.horizon}"
-    commands = {
-        f"evaluate {name}": "play the policy it delivers",
-        f"search --resume {name} --total-episodes {2 * config.budget}": "train longer",
-        f"search --resume {name} --certify 3": "confirm it by training alone",
-        f"search --red-agent {other}": "another attacker",
-    }
-    if config.certify or config.separate:
-        del commands[f"search --resume {name} --certify 3"]
-    if config.separate and config.n_workflows:
-        del commands[f"search --resume {name} --total-episodes {2 * config.budget}"]
+    commands = {f"evaluate {name}": "play the policy it delivers"}
+    if not (config.separate and config.n_workflows):
+        commands[f"search --resume {name} --total-episodes {2 * config.budget}"] = "train longer"
+    if not (config.certify or config.separate):
+        commands[f"search --resume {name} --certify 3"] = "confirm it by training alone"
+    commands[f"search --red-agent {other}"] = "another attacker"
     width = max((len(command) for command in commands if len(command) < 70), default=0)
     for command, why in commands.items():
         print(f"  stockade {command:<{width}}  {why}")
