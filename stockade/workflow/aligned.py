@@ -11,7 +11,7 @@ episode are kept apart.
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -90,14 +90,14 @@ class AlignedVectorEnv(OrderedVectorEnv[Episodes]):
     If their backend refreshes true states by a rule, that must be "every_step".
     """
 
+    _columns: ClassVar[dict[str, type]] = {
+        "env_return": np.float64, "alignment": np.float64, "complied": np.int64, "judged": np.int64,
+    }  # fmt: skip
+
     def __init__(self, envs: Any, order: Order, config: RewardProtocol, first: int = 0) -> None:
         self.config, self._places, code = config, TYPES.places(order), one_hot(order)
         super().__init__(envs, len(code), Episodes, first + np.arange(envs.num_envs))
         self._seen[:, self._size :] = code
-
-    def _new_sums(self) -> dict[str, np.ndarray]:
-        (returns, paid), (complied, judged) = np.zeros((2, self.num_envs)), np.zeros((2, self.num_envs), np.int64)
-        return {"env_return": returns, "alignment": paid, "complied": complied, "judged": judged}
 
     def _begin(self) -> None:
         super()._begin()

@@ -9,10 +9,9 @@ history included; nothing shows it the refusal.
 """
 
 import contextlib
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import gymnasium
 import numpy as np
@@ -80,6 +79,8 @@ class OrderedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[Ro
     Episodes that ended are `rows` of the label of their environment, (n,), and of what a subclass sums up (`_sums`).
     """
 
+    _columns: ClassVar[dict[str, type]]  #: of `rows` after the first, as a checkpoint calls them
+
     def __init__(self, envs: Any, context: int, rows: Callable[..., Rows], labels: np.ndarray) -> None:
         self.envs, self._rows, self._labels = envs, rows, labels
         self.num_envs, self.metadata = envs.num_envs, envs.metadata
@@ -91,13 +92,11 @@ class OrderedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[Ro
         self._seen = np.zeros((self.num_envs, *shape), np.uint8)
         self._begin()
 
-    @abstractmethod
-    def _new_sums(self) -> dict[str, np.ndarray]:
-        """(n,) each, 0: the columns of `rows` after the first, as a checkpoint calls them."""
-
     def _begin(self) -> None:
         self._dead = np.zeros(self.num_envs, np.bool_)
-        self._sums = self._new_sums()
+        self._sums: dict[str, np.ndarray] = {
+            name: np.zeros(self.num_envs, kind) for name, kind in self._columns.items()
+        }
         self._ended: list[Rows] = []
 
     def _running(self) -> dict[str, np.ndarray]:
@@ -164,6 +163,7 @@ class StrictVectorEnv(OrderedVectorEnv[Played]):
     `restore_bonus` is added to the reward of a step that carries out a Restore; `Played.value` leaves it out.
     """
 
+    _columns: ClassVar[dict[str, type]] = {"episode_return": np.float64, "fixes": np.int64, "refused": np.int64}
     restore_bonus = 0.0
 
     def __init__(self, envs: Any, places: np.ndarray, contexts: np.ndarray, judge: Judge) -> None:
@@ -175,10 +175,6 @@ class StrictVectorEnv(OrderedVectorEnv[Played]):
     def set_orders(self, places: np.ndarray, contexts: np.ndarray) -> None:
         """Exchange the tables of orders; running episodes keep their index."""
         self.places, self.contexts = np.ascontiguousarray(places, np.int8), np.asarray(contexts, np.uint8)
-
-    def _new_sums(self) -> dict[str, np.ndarray]:
-        fixes, refused = np.zeros((2, self.num_envs), np.int64)
-        return {"episode_return": np.zeros(self.num_envs), "fixes": fixes, "refused": refused}
 
     def _begin(self) -> None:
         super()._begin()
