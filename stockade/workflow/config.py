@@ -206,16 +206,10 @@ class SearchConfig:
 
     @property
     def ppo(self) -> PPOConfig:
-        steps = self.update_steps or self.horizon + 1
+        base = PPOConfig(update_steps=self.update_steps or self.horizon + 1, minibatch_size=1280, learning_rate=2e-3)
         if self.constraint == "reward":  # short trainings: a shorter view ahead and more, larger steps learn faster
-            return PPOConfig(
-                update_steps=steps, minibatch_size=1280, learning_rate=2e-3, final_learning_rate=3e-4,
-                entropy_weight=0.003, gamma=0.95, gae_lambda=0.9,
-            )  # fmt: skip
-        return PPOConfig(
-            update_steps=steps, minibatch_size=1280, learning_rate=2e-3, final_learning_rate=1e-4,
-            entropy_weight=0.01, final_entropy_weight=0.0, gamma=0.99, final_gamma=1.0,
-        )  # fmt: skip
+            return replace(base, final_learning_rate=3e-4, entropy_weight=0.003, gamma=0.95, gae_lambda=0.9)
+        return replace(base, final_learning_rate=1e-4, entropy_weight=0.01, gamma=0.99, final_gamma=1.0)
 
     def without_effect(self) -> list[str]:
         """Flags that were given and change nothing, each with the reason."""
