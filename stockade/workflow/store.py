@@ -356,8 +356,7 @@ class TrainingLog:
 
     def sync(self) -> None:
         """All of it survives a power cut; OSError if a part could not be written."""
-        self._file.append(b"")  # what had no room before
-        if not self._file.is_written:
+        if not self._file.append(b""):  # what had no room before
             raise OSError(f"{self.path} is not complete")
         with self.path.open("rb") as file:
             os.fsync(file.fileno())
