@@ -14,7 +14,7 @@ from stockade.learn.agents import Agent, agent_of
 from stockade.learn.checkpoint import Checkpoint
 from stockade.learn.checkpoint import load as load_checkpoint
 from stockade.learn.files import is_search
-from stockade.learn.policy import Architecture, Policy
+from stockade.learn.policy import Policy
 from stockade.workflow.orders import UNITS, Judge, Ranking, Units, as_ranking, compromised
 from stockade.workflow.store import SearchFolder
 from stockade.workflow.strict import allowed_actions
@@ -91,10 +91,7 @@ def load_search(folder: Path, *, order: str | None = None, greedy: bool = True) 
 
 def _agent(checkpoint: Checkpoint, order: Ranking, greedy: bool, name: str) -> Agent:
     """A policy of a search, for an order."""
-    rest = checkpoint.rest
-    policy = Policy(Architecture.from_json(rest["architecture"]))
-    policy.load_weights(checkpoint.arrays, prefix="policy.")
-    rule = rest.get("constraint")
+    agent, rule = agent_of(checkpoint, name, greedy, "current"), checkpoint.rest.get("constraint")
     if rule is None:  # trained for compliance, free to violate
-        return Agent(policy, rest["obs"], greedy, np.array(rest["context"], np.uint8), rest, name)
-    return OrderAgent(policy, rest, name, greedy, UNITS[rule["units"]], order, rule["judge"])
+        return agent
+    return OrderAgent(agent.policy, agent.card, name, greedy, UNITS[rule["units"]], order, rule["judge"])
