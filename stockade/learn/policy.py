@@ -125,20 +125,24 @@ class Policy:
     @one_torch_thread()
     def evaluate(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Logits (b, actions) and values (b,), float32, valid until the next call."""
-        b = len(observations)
-        if self._workspace is None or self._workspace.rows < b:
-            self._workspace = Workspace(self, b)
-        logits, values = self._workspace.forward(torch.from_numpy(observations.reshape(b, -1)))
+        logits, values = self._room(len(observations)).forward(torch.from_numpy(observations))
         return logits.numpy()[:, : len(self.actions)], values.numpy()
 
+    @one_torch_thread()
     def act(self, observations: np.ndarray, generator: np.random.Generator | None) -> np.ndarray:
         """(b,) int64, the environment's actions: sampled, or without a generator the likeliest."""
-        logits, _ = self.evaluate(observations)
+        b, n = len(observations), len(self.actions)
+        logits = self._room(b).logits(torch.from_numpy(observations)).numpy()[:, :n]
         if generator is None:
             return self.actions[logits.argmax(axis=1)]
-        chosen, log_probs = np.empty(len(logits), np.int64), np.empty(len(logits), np.float32)
-        sample(logits, len(self.actions), generator.random(len(logits), np.float32), chosen, log_probs)
+        chosen, log_probs = np.empty(b, np.int64), np.empty(b, np.float32)
+        sample(logits, n, generator.random(b, np.float32), chosen, log_probs)
         return self.actions[chosen]
+
+    def _room(self, b: int) -> "Workspace":
+        if self._workspace is None or self._workspace.rows < b:
+            self._workspace = Workspace(self, b)
+        return self._workspace
 
 
 class Workspace:
@@ -157,20 +161,29 @@ class Workspace:
         self._gradients = views_of(self.gradient, arch)
         self._tanh = arch.activation == "tanh"
 
-    def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """Of (b, n_inputs) of any type: logits (b, n_logits) and values (b,), in this workspace's memory."""
+    def logits(self, observations: Tensor) -> Tensor:
+        """Of b observations of any type: (b, n_logits), in this workspace's memory; the critic is left out."""
         b, weights = len(observations), self.policy.weights
-        inputs = self._inputs[:b].copy_(observations)
-        for body, layers in self._layers.items():
-            x = inputs
-            for k, layer in enumerate(layers):
-                y = layer[:b]
-                torch.addmm(weights[f"{body}.{k}.bias"], x, weights[f"{body}.{k}.weight"], out=y)
-                x = y.tanh_() if self._tanh else y.relu_()
-        actor, critic = (self._layers[body][-1][:b] for body in self._ends)
-        torch.addmm(weights["policy.bias"], actor, weights["policy.weight"], out=self._logits[:b])
-        torch.addmm(weights["value.bias"], critic, weights["value.weight"], out=self._values[:b])
-        return self._logits[:b], self._values[:b].view(b)
+        self._inputs[:b].copy_(observations.reshape(b, -1))
+        last = self._hidden(self._ends[0], b)
+        return torch.addmm(weights["policy.bias"], last, weights["policy.weight"], out=self._logits[:b])
+
+    def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        """Of b observations of any type: logits (b, n_logits) and values (b,), in this workspace's memory."""
+        b, weights, (actor, critic) = len(observations), self.policy.weights, self._ends
+        logits = self.logits(observations)
+        last = self._layers[actor][-1][:b] if critic == actor else self._hidden(critic, b)
+        torch.addmm(weights["value.bias"], last, weights["value.weight"], out=self._values[:b])
+        return logits, self._values[:b].view(b)
+
+    def _hidden(self, body: str, b: int) -> Tensor:
+        """The last hidden layer of a body, from the inputs."""
+        x, weights = self._inputs[:b], self.policy.weights
+        for k, layer in enumerate(self._layers[body]):
+            y = layer[:b]
+            torch.addmm(weights[f"{body}.{k}.bias"], x, weights[f"{body}.{k}.weight"], out=y)
+            x = y.tanh_() if self._tanh else y.relu_()
+        return x
 
     def backward(self, b: int) -> None:
         """From the gradients by logits and values, which stand in their place, to `gradient`."""
