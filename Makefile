@@ -10,7 +10,7 @@ RAY := .venv-ray
 OLD_GYMNASIUM_TESTS := tests/contract tests/cage2/test_interface.py tests/cage2/test_autoreset.py
 
 .DEFAULT_GOAL := help
-.PHONY: help search test test-slow test-ray chaos browser lint format clean
+.PHONY: help search test test-slow test-ray chaos browser pictures lint format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -44,6 +44,10 @@ browser: ## install Chromium for the tests of pages, where there is none: Debian
 	    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver; } \
 	        >/dev/null 2>&1 || echo "WARNING: Chromium could not be installed: the pages are not tested." >&2; \
 	else echo "WARNING: no Chromium, and no way to install it here: the pages are not tested." >&2; fi
+
+pictures: $(VENV)/installed-dev ## draw all pictures of README and docs; those of README need Chromium and two minutes
+	$(RUN) benchmarks/pages.py
+	$(RUN) benchmarks/readme_pictures.py
 
 lint: $(VENV)/installed-dev ## ruff and mypy
 	$(RUN) -m ruff check

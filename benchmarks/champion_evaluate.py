@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import tyro
-from pictures import legend_below, new_figure, plain, save
+from pictures import champion_curves, save
 
 from stockade.bench.result import machine_stamp
 from stockade.errors import InputError
@@ -50,11 +50,6 @@ RESERVED = (
 )
 #: Points of a curve that are kept; more cannot be told apart in the picture.
 MAX_POINTS = 300
-_COLOURS = ("#1f5fa8", "#d9730d", "#2e8b57", "#7d3c98", "#c0392b", "#6b7480")
-_TITLES = {
-    "training": f"training, sampled actions: mean return of the last {WINDOW:,} episodes",
-    "validation": "validation, greedy actions: sum of the mean returns over all kinds of worlds",
-}
 
 
 def check_test_seeds(first: int, episodes: int) -> None:
@@ -187,7 +182,7 @@ def check_reference(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Curves:
-    """Draw the learning curves of runs, one line each."""
+    """Draw the learning curves of runs: mean and range over the seeds of each rule set."""
 
     runs: tyro.conf.Positional[tuple[str, ...]]  # Folders of runs.
     out: Path = RESULTS / "champion-curves.json"  # Where the figures of the picture go.
@@ -198,7 +193,7 @@ class Curves:
         if not self.runs:
             raise InputError("name at least one run")
         curves = [read_curve(find_run(name, Path("runs"))) for name in self.runs]
-        picture = draw(curves)
+        picture = champion_curves(curves, WINDOW)
         write_json(self.out, {"stamp": machine_stamp(), "window": WINDOW, "runs": curves})
         save(picture, self.picture)
         print(f"wrote {self.picture}")
@@ -217,23 +212,3 @@ def read_curve(folder: Path) -> dict[str, Any]:
             **{what: [[int(row["episodes"]), round(row["seconds"] / 60, 3), round(row[column], 3)] for row in chosen]
                for what, column, chosen in (("training", "return_window", thinned),
                                             ("validation", "validation", validated))}}  # fmt: skip
-
-
-def draw(runs: list[dict[str, Any]]) -> Any:
-    """A panel for training and, if there is any, one for validation; one line per seed."""
-    panels = [what for what in _TITLES if any(run[what] for run in runs)]
-    figure = new_figure(9.5, 3.2 * len(panels) + 0.5, "The champion: learning curves")
-    axes = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
-    for axis, what in zip(axes, panels, strict=True):
-        plain(axis, _TITLES[what], "episodes", "return")
-        values = []
-        for k, run in enumerate(run for run in runs if run[what]):
-            episodes, _, ys = zip(*run[what], strict=True)
-            axis.plot(episodes, ys, color=_COLOURS[k % len(_COLOURS)], linewidth=1.2,
-                      label=f"{run['rules']}, seed {run['seed']}")  # fmt: skip
-            values += ys[len(ys) // 4 :]  # what a beginner earns would squeeze the rest
-        margin = 0.08 * (max(values) - min(values)) + 1e-3
-        axis.set_ylim(min(values) - margin, max(values) + margin)
-        axis.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    legend_below(figure, axes)
-    return figure

@@ -17,7 +17,7 @@ from typing import Any
 
 import tyro
 from common import Results, figures, in_order, read_results, run_script
-from pictures import PICTURES, save
+from pictures import PICTURES, champion_curves, save
 
 from stockade.bench.result import RESULTS, Figure, Tag, Tags, flat_table
 from stockade.errors import InputError
@@ -42,6 +42,10 @@ class Pages:
         results = read_results(self.results)
         texts = {page: filled(page, results) for page in self.pages}
         pictures = {self.images / f"{name}.svg": draw(results) for name, draw in PICTURES.items()}
+        curves = self.results / "champion" / "champion-curves.json"  # as `champion.py curves` writes it
+        if curves.exists():
+            content = json.loads(curves.read_text())
+            pictures[self.images / "champion-curves.svg"] = champion_curves(content["runs"], content["window"])
         self.images.mkdir(parents=True, exist_ok=True)
         for path, picture in pictures.items():
             if picture is not None:

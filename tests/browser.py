@@ -7,6 +7,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,15 +70,14 @@ class Browser:
         return [url for params in asked if not (url := params["request"]["url"]).startswith("data:")]
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """One browser for the tests of a module, gone after them: other tests look for processes that were left behind."""
-    if CHROMIUM is None or DRIVER is None:
-        pytest.skip("NO BROWSER: THE PAGES ARE NOT TESTED. `make browser` installs Chromium on Debian, as root.")
-    webdriver = pytest.importorskip("selenium.webdriver")
+@contextmanager
+def open_browser(profile: Path) -> Iterator[Browser]:
+    """A browser of its own, gone at the end; `profile` is a folder for its files."""
+    from selenium import webdriver
+
     options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+    options.binary_location = CHROMIUM or ""
+    for flag in (*FLAGS, f"--user-data-dir={profile}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
@@ -86,3 +86,13 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield Browser(driver)
     finally:
         driver.quit()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One browser for the tests of a module, gone after them: other tests look for processes that were left behind."""
+    if CHROMIUM is None or DRIVER is None:
+        pytest.skip("NO BROWSER: THE PAGES ARE NOT TESTED. `make browser` installs Chromium on Debian, as root.")
+    pytest.importorskip("selenium.webdriver")
+    with open_browser(tmp_path_factory.mktemp("profile")) as found:
+        yield found

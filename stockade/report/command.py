@@ -22,11 +22,11 @@ from stockade.errors import InputError, missing_package
 from stockade.files import check_writable, write_durably
 from stockade.learn.files import check_runs, find_folder, read_metrics
 from stockade.learn.runs import WORLD, compare, read_settings, read_summary
-from stockade.report.charts import Curve, Estimate, curves, estimates
+from stockade.report.charts import Curve, Estimate, curves, estimates, values
 from stockade.text import Table, duration, fixed, interval, plural
 
 EVALUATION_SEED = 153  #: of comparisons, as of `stockade evaluate`
-MOST_ORDERS = 40  #: rows of the chart of orders; the table has all of them
+MOST_ORDERS, MOST_CURVES = 40, 8  #: rows and curves of the charts of orders, the best; the table has all of them
 #: What of the learner is charted: column of metrics.csv, and what it is.
 LEARNING = {
     "entropy": "Entropy", "kl": "KL divergence of an update", "explained_variance": "Explained variance",
@@ -47,15 +47,22 @@ class Section:
     def html(self, chart: str) -> str:
         """All text is escaped; `chart` is the place of its chart, if it is one."""
         if isinstance(self.content, str):
-            chart = f'<pre class="{self.kind}">{html.escape(self.content)}</pre>'
+            scrolls = ' tabindex="0"' if self.kind else ""  # by keyboard too
+            chart = f'<pre class="{self.kind}"{scrolls}>{html.escape(self.content)}</pre>'
         elif isinstance(self.content, Table):
-            chart = f'<div class="scroll">{self.content._repr_html_()}</div>'
+            chart = _table(self.content)
+        else:
+            chart += f"<details><summary>Values of this chart</summary>{_table(values(self.content))}</details>"
         kinds = ["chart"] * self.is_chart + ["half"] * self.half
         return f'<section class="{" ".join(kinds)}"><h2>{html.escape(self.title)}</h2>{chart}</section>\n'
 
     @property
     def is_chart(self) -> bool:
         return not isinstance(self.content, str | Table)
+
+
+def _table(table: Table) -> str:
+    return f'<div class="scroll" tabindex="0">{table._repr_html_()}</div>'
 
 
 def _settings(folder: Path) -> Section:
@@ -73,7 +80,7 @@ def run_sections(folder: Path) -> list[Section]:
     episodes, median = m["episodes"], m["return_median"]
     lines = [
         Curve("mean of the last 1000", episodes, m["return_window"]),
-        Curve("median of an update, and down to the 5% quantile", episodes, median, m["return_q05"], median),
+        Curve("median of an update, down to 5% quantile", episodes, median, m["return_q05"], median),
     ]
     if np.isfinite(m["validation"]).any():
         lines.append(Curve("validation, greedy", episodes, m["validation"]))
@@ -122,8 +129,10 @@ def search_sections(folder: Path) -> list[Section]:
         values = np.array(learned["values"], float)
         values = values.min(axis=1) if summary["goal"] == "worst" else values.mean(axis=1)
         x = np.array(learned["episodes"], float)
-        lines = [Curve(name, x, values[:, k]) for k, name in enumerate(learned["orders"][:MOST_ORDERS])]
-        sections.append(Section("Value over training", curves("episodes", "return of an episode", lines, 420)))
+        left_out = {c["order"] for c in classes[MOST_CURVES:]}
+        lines = [Curve(o, x, values[:, k]) for k, o in enumerate(learned["orders"]) if o not in left_out]
+        title = f"Value over training{f': the best {MOST_CURVES} orders' if left_out else ''}"
+        sections.append(Section(title, curves("episodes", "return of an episode", lines, 380)))
     return [*sections, Section("All orders that were judged", table), _settings(folder)]
 
 

@@ -1,6 +1,6 @@
 """The pictures of a search, made of its summary alone.
 
-summary.json -> pictures/values, learning, precedences; each as .png for the screen and .svg for papers
+summary.json -> pictures/values, learning, precedences; each as .png for the screen, .svg and .pdf for papers
 """
 
 import json
@@ -10,37 +10,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stockade.errors import InputError, missing_package
+from stockade import figures as paper
+from stockade.errors import InputError
 from stockade.text import fixed, plural
 
 MAX_ORDERS, MAX_LINES, MAX_PRECEDENCES = 30, 60, 12  # rows of the pictures; lines of the labels of orders
 FREE, LEADER = "no order", "best order of hosts"  # names of curves: the agent without an order, each round's best
-WIDTH, DPI = 7.5, 120  # inches and dots per inch: 900 pixels
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # safe for the colour-blind
-_BLUE, _PALE_BLUE, _GREY, _PALE_GREY, _DARK = _COLOURS[0], "#8fbbd9", "#9aa1a9", "#c3c8ce", "#333333"
-_BAND = {"color": "#E69F00", "alpha": 0.3, "lw": 0}
-_STYLE: dict[Any, Any] = {
-    "font.size": 9, "figure.titlesize": 10, "legend.fontsize": 8.5, "legend.frameon": False, "text.parse_math": False,
-    "axes.spines.top": False, "axes.spines.right": False, "axes.unicode_minus": False, "axes.axisbelow": True,
-    "axes.grid": True, "axes.grid.axis": "x", "grid.color": "#e6e8eb", "grid.linewidth": 0.6,
-    "svg.fonttype": "none", "svg.hashsalt": "stockade",  # text stays text; the same summary gives the same bytes
-}  # fmt: skip
+_BAND = {"color": paper.COLOURS[4], "alpha": 0.3, "lw": 0}
 
 
+@paper.paper_style()
 def draw_search(folder: Path) -> list[Path]:
-    """Draw a finished search: the PNG files in `folder / "pictures"`; beside each is an SVG file of the same name.
+    """Draw a finished search: the PNG files in `folder / "pictures"`; beside each are an SVG and a PDF file.
 
     `learning` is left out if the summary has no curves, `precedences` if it has none (only one order was tried).
     InputError: Matplotlib is not installed, the summary is missing or damaged, or the files cannot be written.
     """
-    try:
-        import matplotlib
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.backends.backend_svg import FigureCanvasSVG
-        from matplotlib.figure import Figure
-        from PIL import Image
-    except ModuleNotFoundError as error:
-        raise missing_package(error) from error
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from PIL import Image
+
     summary, pictures, files = folder / "summary.json", folder / "pictures", []
     try:
         found = _parse(json.loads(summary.read_text()))
@@ -51,16 +39,15 @@ def draw_search(folder: Path) -> list[Path]:
         pictures.mkdir(exist_ok=True)
         for draw in (_values, _learning, _precedences):
             path = pictures / f"{draw.__name__[1:]}.png"
-            with matplotlib.rc_context(_STYLE):
-                figure = Figure(dpi=DPI, layout="constrained")
-                draw(found, figure)
-                if not figure.axes:  # the summary has nothing for it
-                    continue
-                canvas = FigureCanvasAgg(figure)  # `savefig` would draw everything twice
-                canvas.draw()
-                Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3]).quantize(128).save(path)  # palette
-                figure.set_layout_engine("none")  # the layout is settled
-                FigureCanvasSVG(figure).print_svg(path.with_suffix(".svg"), metadata={"Date": None})
+            draw(found, figure := paper.new_figure(1))
+            if not figure.axes:  # the summary has nothing for it
+                continue
+            canvas = FigureCanvasAgg(figure)  # `savefig` would draw everything twice
+            canvas.draw()
+            Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3]).quantize(128).save(path)  # palette
+            figure.set_layout_engine("none")  # the layout is settled
+            for kind in ("svg", "pdf"):
+                path.with_suffix(f".{kind}").write_bytes(paper.rendered(figure, kind))
             files.append(path)
     except OSError as error:
         raise InputError(f"pictures cannot be written to {pictures}: {error}") from error
@@ -123,19 +110,20 @@ def _values(found: _Found, figure: Any) -> None:
     lines = 1 + max(label.count("\n") for label in labels)
     rows = found.orders[: min(MAX_ORDERS, MAX_LINES // lines)]
     count = plural(len(rows), "order") if len(rows) == len(found.orders) else f"best {len(rows)} of {len(found.orders)}"
-    _begin(figure, len(rows) * (0.15 * lines + 0.1), f"Value of each repair order: {found.world} ({count})")
+    _begin(figure, len(rows) * (0.15 * lines + 0.1))
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(5, 1))
     left.axvspan(rows[0].value - found.margin, rows[0].value, label=f"within {found.margin:.2g} of the best", **_BAND)
     if found.free is not None:
-        left.axvline(found.free, color=_DARK, ls="--", lw=1.1, label=f"{FREE} ({fixed(found.free, 1)})")
+        left.axvline(found.free, color=paper.DARK, ls="--", lw=1.1, label=f"{FREE} ({fixed(found.free, 1)})")
     _rows(left, rows, labels[: len(rows)], ("winning set", "other orders"))
-    left.set_xlabel("reward per episode, 95% interval")
+    left.set_xlabel(f"reward per episode, 95% interval\n{found.world}; {count}")
     chances = [row.p_best for row in rows]
-    bars = right.barh(range(len(rows)), chances, 0.6, color=[_BLUE if row.strong else _GREY for row in rows])
+    bars = right.barh(range(len(rows)), chances, 0.6, color=[paper.BLUE if row.strong else paper.GREY for row in rows])
     right.bar_label(bars, [fixed(p) if p >= 0.005 else "" for p in chances], padding=3, fontsize=8)
-    right.set(xlim=(0, 1.7 * max(*chances, 0.01)), xticks=[], xlabel="P(best)")  # with room for the numbers
+    right.set(xlim=(0, 1.7 * max(*chances, 0.01)), xticks=[], xlabel="P(best)\n")  # with room for the numbers
     right.tick_params(axis="y", length=0)
-    _legend(figure, left)
+    right.grid(visible=False)
+    paper.legend_below(figure, left)
 
 
 def _learning(found: _Found, figure: Any) -> None:
@@ -143,16 +131,15 @@ def _learning(found: _Found, figure: Any) -> None:
     every = np.array(list(found.curves.values()))
     if not np.isfinite(every[:, -1:]).any():
         return
-    _begin(figure, 3.2, f"Learning: {found.world}")
+    _begin(figure, 3.2)
     axes = figure.subplots()
-    axes.grid(axis="y")
     marker = {"marker": "o", "ms": 2} if len(found.episodes) <= 30 else {}
     best = [name for name in (*found.best, LEADER) if name in found.curves]
-    more, others = best[len(_COLOURS) :], [name for name in found.curves if name not in (*best, FREE)]
-    groups = [([name], _wrapped(name), colour, 1.6) for name, colour in zip(best, _COLOURS, strict=False)]
-    groups.append((more, f"others of the winning set ({len(more)})", _PALE_BLUE, 1.0))
-    groups.append((others, f"other orders ({len(others)})", _PALE_GREY, 0.9))
-    groups.append(([name for name in found.curves if name == FREE], FREE, _DARK, 1.3))
+    more, others = best[len(paper.COLOURS) :], [name for name in found.curves if name not in (*best, FREE)]
+    groups = [([name], _wrapped(name), colour, 1.6) for name, colour in zip(best, paper.COLOURS, strict=False)]
+    groups.append((more, f"others of the winning set ({len(more)})", paper.PALE_BLUE, 1.0))
+    groups.append((others, f"other orders ({len(others)})", paper.PALE_GREY, 0.9))
+    groups.append(([name for name in found.curves if name == FREE], FREE, paper.DARK, 1.3))
     for names, label, colour, width in groups:
         style = marker | {"color": colour, "lw": width, "zorder": 1 + width, "ls": "--" if label == FREE else "-"}
         for k, name in enumerate(names):
@@ -160,11 +147,11 @@ def _learning(found: _Found, figure: Any) -> None:
     # What beginners earn would squeeze the rest: the last third of the training decides what is shown.
     low, high = np.nanquantile(every[:, 2 * every.shape[1] // 3 :], 0.02), np.nanmax(every)
     space = 0.06 * (high - low) + 0.05
-    axes.set(xlim=(0, None), ylim=(low - space, high + space), ylabel="reward per episode")
+    axes.set(xlim=(0, None), ylim=(low - space, high + space), ylabel=f"reward per episode\n{found.world}")
     cut = f"; values below {fixed(low - space, 1)} are not shown" if np.nanmin(every) < low - space else ""
     axes.set_xlabel(f"training episodes of all orders{cut}")
     axes.xaxis.set_major_formatter("{x:,.0f}")
-    _legend(figure, axes)
+    paper.legend_below(figure, axes)
 
 
 def _precedences(found: _Found, figure: Any) -> None:
@@ -172,39 +159,35 @@ def _precedences(found: _Found, figure: Any) -> None:
     if not found.precedences:
         return
     rows = found.precedences[:MAX_PRECEDENCES]
-    shown = "" if len(rows) == len(found.precedences) else f" (largest {len(rows)} of {len(found.precedences)})"
-    _begin(figure, 0.28 * len(rows), f"What each precedence is worth: {found.world}{shown}")
+    shown = "" if len(rows) == len(found.precedences) else f"; largest {len(rows)} of {len(found.precedences)}"
+    _begin(figure, 0.28 * len(rows))
     axes = figure.subplots()
     axes.axvspan(-found.margin, found.margin, label=f"within the margin of {found.margin:.2g}", **_BAND)
-    axes.axvline(0, color=_DARK, lw=1)
+    axes.axvline(0, color=paper.DARK, lw=1)
     _rows(axes, rows, [row.label for row in rows], ("interval above 0", "interval contains 0"))
-    axes.set_xlabel("difference in reward per episode, 95% interval")
-    _legend(figure, axes)
+    axes.set_xlabel(f"difference in reward per episode, 95% interval\n{found.world}{shown}")
+    paper.legend_below(figure, axes)
 
 
 # --------------------------------------------------------------------------------------------------------------- parts
-def _begin(figure: Any, height: float, title: str) -> None:
-    """For panels of so many inches, with room for title, axis and legend."""
-    figure.set_size_inches(WIDTH, max(0.6, height) + 1.3)
-    figure.suptitle(title, x=0.01, ha="left")
+def _begin(figure: Any, height: float) -> None:
+    """For panels of so many inches, with room for axis and legend."""
+    figure.set_size_inches(paper.WIDTH, max(0.6, height) + 1.2)
 
 
 def _rows(axes: Any, rows: list[_Row], labels: list[str], groups: tuple[str, str]) -> None:
     """A point with its interval per row, from the top: filled and blue, or hollow and grey."""
-    for strong, colour, face, group in ((True, _BLUE, _BLUE, groups[0]), (False, _GREY, "white", groups[1])):
+    for strong, colour, face, group in (
+        (True, paper.BLUE, paper.BLUE, groups[0]),
+        (False, paper.GREY, "white", groups[1]),
+    ):
         places = [k for k, row in enumerate(rows) if row.strong == strong]
         if places:
             x, low, high = np.array([rows[k][2:5] for k in places]).T
             axes.hlines(places, low, high, color=colour, lw=1.8)
             axes.plot(x, places, "o", color=colour, mfc=face, ms=5.5, mew=1.5, label=group)
+    axes.grid(visible=False, axis="y")
     axes.set(yticks=range(len(rows)), yticklabels=labels, ylim=(len(rows) - 0.4, -0.6))
-
-
-def _legend(figure: Any, axes: Any) -> None:
-    """Below the picture, of what is drawn."""
-    handles, labels = axes.get_legend_handles_labels()
-    longest = max(len(line) for label in labels for line in label.splitlines())
-    figure.legend(handles, labels, loc="outside lower center", ncols=max(1, min(4, 124 // (longest + 8))))
 
 
 def _wrapped(order: str) -> str:

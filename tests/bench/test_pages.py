@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from common import read_results, run_script  # noqa: E402
 from pages import FIRST_VERSION, PAGES, TABLES, Pages, filled, grid  # noqa: E402
-from pictures import PICTURES, save  # noqa: E402
+from pictures import PICTURES, champion_curves, save  # noqa: E402
 
 MARKED = "# Title\n\n<!-- bench:memory:begin -->\nold\n<!-- bench:memory:end -->\n\nwritten by hand\n"
 
@@ -57,6 +57,16 @@ def test_every_table_is_on_a_page_and_every_picture_is_there(committed):
     pictures = set(re.findall(r"images/((?:bench|search)-[\w-]+).svg", text))
     assert pictures == {name for name in PICTURES if name.removeprefix("bench-") in committed}
     assert all((ROOT / "docs" / "images" / f"{name}.svg").is_file() for name in pictures)
+
+
+def test_pictures_are_small_and_each_has_a_twin_for_papers():
+    images = ROOT / "docs" / "images"
+    for path in images.glob("*.svg"):
+        assert path.stat().st_size < 60_000, path.name
+        assert path.name == "readme-search.svg" or path.with_suffix(".pdf").read_bytes().startswith(b"%PDF"), path.name
+    top = re.findall(r"!\[[^]]+\]\(([^)]+)\)", (ROOT / "README.md").read_text().partition("\n## ")[0])
+    assert top == ["docs/images/readme-replay.png", "docs/images/readme-search.svg"]
+    assert all((ROOT / path).stat().st_size < 150_000 for path in top)
 
 
 def test_links_within_the_page_lead_to_headings():
@@ -112,6 +122,16 @@ def test_a_picture_drawn_again_is_the_same_file(committed, name, tmp_path):
     assert b"<dc:date>" not in content
     assert content == files[1].read_bytes()
     assert PICTURES[name]({}) is None
+
+
+def test_curves_of_the_champion_are_means_over_seeds_with_their_range():
+    runs = [{"rules": rules, "training": [[10, 0.1, start + seed], [20, 0.2, -3.0]], "validation": []}
+            for rules, start in (("current", -9.0), ("leaderboard", -7.0)) for seed in (0, 1, 5)]  # fmt: skip
+    (panel,) = champion_curves(runs, 1000).axes
+    lines = {line.get_label(): line.get_ydata().tolist() for line in panel.lines}
+    assert lines == {"rules leaderboard: mean of 3 seeds": [-5.0, -3.0], "rules current: mean of 3 seeds": [-7.0, -3.0]}
+    leaderboard, current = (sorted(set(band.get_paths()[0].vertices[:, 1])) for band in panel.collections)
+    assert (leaderboard, current) == ([-7.0, -3.0, -2.0], [-9.0, -4.0, -3.0])
 
 
 def test_the_table_has_one_row_per_case_and_the_picture_one_point_per_seed():

@@ -1,6 +1,5 @@
 """Rollouts judge moves rightly: on positions whose values are known, and against rollouts that are much longer."""
 
-import itertools
 import time
 
 import numpy as np
@@ -20,6 +19,9 @@ SLEEP, MONITOR = 0, 1
 RESTORE_SERVER, REMOVE_SERVER = (action_index(kind, "Op_Server0") for kind in ("Restore", "Remove"))
 
 
+FRESH = 730_000_000  # seeds from here on: nothing was chosen by looking at them
+
+
 def asleep_until_root_on_the_server(seed: int) -> int:
     """Steps after which B_line has just become root on Op_Server0, so that it stops the service in the next one."""
     episode = record(as_player(stockade.load("sleep")), WorldConfig(red="bline", horizon=60), seed)
@@ -31,7 +33,7 @@ def champion():
     return as_player(stockade.load("champion"))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, 1, FRESH, FRESH + 1])
 def test_the_move_that_saves_the_service_in_the_last_step_is_best_by_exactly_ten_points(seed):
     """In the last step red stops the service, -10, unless its session is gone: Restore costs 1 and saves 1 for the
     root access and 10 for the service. Remove does nothing to a root session."""
@@ -71,9 +73,9 @@ class Blunders:
         return self.champion.act(observations)
 
 
-@pytest.mark.parametrize("step", [9, 30])
-def test_a_planted_blunder_is_found_and_comes_first(step):
-    settings = {"red": "bline", "horizon": 50, "seed": 3, "rollouts": 100, "alternatives": 3, "particles": 500}
+@pytest.mark.parametrize(("step", "red", "seed"), [(9, "bline", 3), (30, "bline", FRESH), (18, "meander", FRESH + 1)])
+def test_a_planted_blunder_is_found_and_comes_first(step, red, seed):
+    settings = {"red": red, "horizon": 50, "seed": seed, "rollouts": 100, "alternatives": 3, "particles": 500}
     replay = stockade.replay(Blunders(step), progress=False, **settings)
     for analysis in replay.analyses:
         assert analysis.worst()[0] == step - 1
@@ -83,24 +85,25 @@ def test_a_planted_blunder_is_found_and_comes_first(step):
         assert analysis.in_words(step - 1).startswith(f"step {step}: Restore Op_Server0, ")
 
 
-def test_intervals_cover_the_value_of_a_long_rollout_in_nine_of_ten_positions(champion):
-    """50 positions of several episodes; values of two moves and their difference, 400 rollouts against 4000."""
-    covered = []
-    for seed, red in itertools.product(range(5), ("bline", "meander")):
-        config = WorldConfig(red=red, horizon=30)
-        episode = record(champion, config, seed)
+@pytest.mark.parametrize("count", [50, pytest.param(400, marks=pytest.mark.slow)])
+def test_intervals_cover_the_value_of_a_long_rollout_in_nine_of_ten_positions(champion, count):
+    """Fresh positions, two of each episode; values of two moves and their difference, 400 rollouts against 4000."""
+    generator, covered = np.random.default_rng(count), []
+    for k in range(count // 2):
+        config = WorldConfig(red=("bline", "meander")[k % 2], horizon=30)
+        episode = record(champion, config, FRESH + 100 + k)
         moves = candidates(episode, champion, 1)
         with Rollouts(episode.config, champion, 2, 400) as short, Rollouts(episode.config, champion, 2, 4000) as long:
-            for t in (4, 10, 16, 22, 27):
-                got = judge(moves[t].tolist(), short.returns(episode.snapshots[t], moves[t], 1000 * seed + t))
-                true = long.returns(episode.snapshots[t], moves[t], 10**9 + t)
+            for t in generator.choice(np.arange(2, 28), 2, replace=False).tolist():
+                got = judge(moves[t].tolist(), short.returns(episode.snapshots[t], moves[t], 1000 * k + t))
+                true = long.returns(episode.snapshots[t], moves[t], 10**9 + 1000 * k + t)
                 for move, value in zip(got, true.mean(axis=1), strict=True):
                     covered.append(abs(move.value - value) <= move.half_width + 1e-9)
                 gain = float((true[1] - true[0]).mean())
                 covered.append(abs(got[1].gain - gain) <= got[1].gain_half_width + 1e-9)
-    assert len(covered) == 150
+    assert len(covered) == 3 * count
     for part in (covered[0::3], covered[1::3], covered[2::3]):  # the move played, the other, their difference
-        assert sum(part) >= 45
+        assert sum(part) >= 0.9 * count
 
 
 def test_the_label_goes_by_what_was_lost_beyond_the_interval():
@@ -169,9 +172,10 @@ def test_a_trace_of_the_reference_can_be_judged(champion):
 
 @pytest.mark.slow
 def test_a_hundred_steps_take_less_than_twenty_seconds_of_two_cores(champion):
-    """100 steps, 5 alternatives, 400 rollouts each. Seconds of computing, so that a busy machine does not count."""
+    """Both judgements of 100 steps, 5 alternatives, 400 rollouts each. Seconds of computing, whatever else runs."""
     episode = record(champion, WorldConfig(red="meander"), 7)
     moves = candidates(episode, champion, 5)
     begun = time.process_time()
-    analyse(episode, champion, moves, 400, 0)
+    for particles in (0, 4000):
+        analyse(episode, champion, moves, 400, 0, particles)
     assert time.process_time() - begun < 2 * 20

@@ -1,6 +1,7 @@
 """Pages of runs and searches: they hold what was measured, work in a browser, and run nothing that a name says."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -14,7 +15,10 @@ from stockade.learn.files import read_metrics
 from stockade.report.command import comparison_sections, report, run_sections, search_sections
 
 pytest.importorskip("bokeh")
-HOSTILE = "<img src=x onerror=alert(1)>"
+HOSTILE = "<img src=x onerror=alert(1)><!--<script>alert(2)"  # the latter would swallow the end of a real script
+HOSTS = " > ".join(f"{kind}{k}" for kind in ("Enterprise", "Op_Host", "User") for k in range(4))  # of a search by hosts
+DRAWN = "return Bokeh.documents.length && Bokeh.documents.every((d) => d.is_idle)"
+SET_SCHEME = "Emulation.setEmulatedMedia"
 
 
 @pytest.fixture(scope="module")
@@ -27,11 +31,11 @@ def runs(tmp_path_factory):
     search = folder / "search"
     search.mkdir()
     (search / "config.json").write_text(json.dumps({"command": "search", "seed": 0, "name": "</script><b>x</b>"}))
-    orders = ["a > b", f"b > a </script>{HOSTILE}"]
-    classes = [{"order": order, "value": -7.0 - k, "low": -8.0 - k, "high": -6.5 - k, "p_best": 0.75 - 0.5 * k,
+    orders = ["a > b", f"b > a </script>{HOSTILE}", HOSTS]
+    classes = [{"order": order, "value": -7.0 - k, "low": -8.0 - k, "high": -6.5 - k, "p_best": 0.75 - 0.25 * k,
                 "episodes": 100} for k, order in enumerate(orders)]  # fmt: skip
     precedences = [{"before": "a", "after": "b", "effect": 1.0, "low": 0.2, "high": 1.8}]
-    curves = {"orders": orders, "episodes": [50, 100], "values": [[[-9.0, -10.0]], [[-7.0, -8.0]]]}
+    curves = {"orders": orders, "episodes": [50, 100], "values": [[[-9.0, -10.0, -11.0]], [[-7.0, -8.0, -9.0]]]}
     content = {"format": 2, "classes": classes, "precedences": precedences, "curves": curves, "goal": "mean",
                "verdict": f"a before b. {HOSTILE}"}  # fmt: skip
     (search / "summary.json").write_text(json.dumps(content))
@@ -63,10 +67,14 @@ def test_a_search_shows_its_verdict_values_and_precedences(runs):
     sections = search_sections(runs / "search")
     assert named(sections, "Verdict").content.startswith("a before b.")
     values = columns(named(sections, "Value of each order, 95% interval"))[0]
-    assert (values["value"], values["low"], values["high"]) == ([-7.0, -8.0], [-8.0, -9.0], [-6.5, -7.5])
+    assert (values["value"], values["low"], values["high"]) == (
+        [-7.0, -8.0, -9.0],
+        [-8.0, -9.0, -10.0],
+        [-6.5, -7.5, -8.5],
+    )
     effects = columns(named(sections, "Effect of repairing one before another, 95% interval"))[0]
     assert (effects["value"], effects["low"]) == ([1.0], [0.2])
-    first, second = columns(named(sections, "Value over training"))
+    first, second, _ = columns(named(sections, "Value over training"))
     assert (first["y"], second["y"]) == ([-9.0, -7.0], [-10.0, -8.0])
 
 
@@ -101,7 +109,7 @@ def test_pages_draw_their_charts_ask_for_nothing_and_run_no_name(browser, runs, 
     assert capsys.readouterr().out == f"page: {page}\n"
     assert page.stat().st_size < 6_000_000
     browser.open(page, width, dark=width == 400)
-    browser.wait("return Bokeh.documents.length && Bokeh.documents.every((d) => d.is_idle)")
+    browser.wait(DRAWN)
     charts = browser.run("return document.querySelectorAll('section.chart').length")
     assert charts == browser.run("return Bokeh.documents[0].roots().length")
     assert charts >= 2
@@ -112,3 +120,66 @@ def test_pages_draw_their_charts_ask_for_nothing_and_run_no_name(browser, runs, 
     assert browser.run("return document.querySelectorAll('b').length") == 0
     if which == "both":
         assert HOSTILE in browser.run("return document.querySelector('h1').textContent")
+
+
+def luminance(colour):
+    """Of `#rrggbb`, `#rgb` or `rgb(r, g, b)`, as WCAG defines it."""
+    if colour.startswith("#"):
+        digits = colour[1:] if len(colour) == 7 else "".join(2 * c for c in colour[1:])
+        parts = [int(digits[i : i + 2], 16) for i in (0, 2, 4)]
+    else:
+        parts = [int(part) for part in re.findall(r"\d+", colour)[:3]]
+    linear = [p / 255 / 12.92 if p <= 10 else ((p / 255 + 0.055) / 1.055) ** 2.4 for p in parts]
+    return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
+
+
+def contrast(one, other):
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_text_of_page_and_charts_stands_out_in_both_schemes_also_when_the_scheme_changes(browser, runs, tmp_path):
+    page = tmp_path / "report.html"
+    page.write_text(report([runs / "search"]), "utf-8")
+    browser.open(page, dark=True)
+    browser.wait(DRAWN)
+    grounds = []
+    for scheme in ("dark", "light", "dark"):
+        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        browser.driver.execute_cdp_cmd(SET_SCHEME, media)
+        ground = browser.run("return getComputedStyle(document.querySelector('section.chart')).backgroundColor")
+        grounds.append(luminance(ground))
+        chart = """const found = [...Bokeh.documents[0].roots()].flatMap((chart) => [...chart.references()]);
+            const names = ['axis_label_text_color', 'major_label_text_color', 'label_text_color'];
+            return found.flatMap((m) => names.filter((n) => n in m.properties).map((n) => m[n]))"""
+        browser.wait(f"return (() => {{ {chart} }})().every((c) => c === getComputedStyle(document.documentElement)"
+                     ".getPropertyValue('--ink').trim())")  # fmt: skip
+        texts = browser.run("return ['h1', '.muted', 'pre', 'td', 'th', 'summary'].map((name) => "
+                            "getComputedStyle(document.querySelector(name)).color)")  # fmt: skip
+        for colour in (*browser.run(chart), *texts):
+            assert contrast(colour, ground) >= 4.5
+        assert contrast(texts[1], browser.run("return getComputedStyle(document.body).backgroundColor")) >= 4.5
+    assert grounds[0] == grounds[2] < 0.1 < 0.9 < grounds[1]
+
+
+def test_by_keyboard_every_chart_gives_its_values_as_a_table(browser, runs, tmp_path):
+    from selenium.webdriver.common.keys import Keys
+
+    page = tmp_path / "report.html"
+    page.write_text(report([runs / "search"]), "utf-8")
+    browser.open(page)
+    browser.wait(DRAWN)
+    charts, opened, reached = browser.run("return document.querySelectorAll('section.chart').length"), [], set()
+    for _ in range(200):
+        browser.press(Keys.TAB)
+        tag, name = browser.run("const e = document.activeElement; return [e.tagName, e.className]")
+        reached.add(name)
+        if tag == "BODY" and opened:
+            break
+        if tag == "SUMMARY":
+            browser.press(Keys.ENTER)
+            opened.append(browser.run("return document.activeElement.parentElement.innerText"))
+    assert len(opened) == charts
+    assert "scroll" in reached, "wide tables scroll by keyboard"
+    for number in ("-7", "-8", "-6.5"):
+        assert number in opened[0]

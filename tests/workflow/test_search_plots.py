@@ -95,7 +95,7 @@ def texts_of(path: Path) -> list[str]:
     return [text.replace("&gt;", ">").strip() for text in found]
 
 
-def test_three_pictures_of_900_pixels_in_two_formats(tmp_path: Path) -> None:
+def test_three_pictures_of_900_pixels_in_three_formats(tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_text(json.dumps(summary_of(outcome_of(FOUR))))
     files = draw_search(tmp_path)
     assert files == [tmp_path / "pictures" / name for name in NAMES]
@@ -105,8 +105,12 @@ def test_three_pictures_of_900_pixels_in_two_formats(tmp_path: Path) -> None:
             assert picture.format == "PNG"
         assert path.stat().st_size < 150_000
         assert path.with_suffix(".svg").read_text().startswith("<?xml")
-    before = [path.with_suffix(".svg").read_bytes() for path in files]
-    assert [path.with_suffix(".svg").read_bytes() for path in draw_search(tmp_path)] == before
+        assert path.with_suffix(".svg").stat().st_size < 60_000
+        assert path.with_suffix(".pdf").read_bytes().startswith(b"%PDF")
+    papers = [path.with_suffix(kind) for path in files for kind in (".svg", ".pdf")]
+    before = [path.read_bytes() for path in papers]
+    draw_search(tmp_path)
+    assert [path.read_bytes() for path in papers] == before
 
 
 @pytest.mark.parametrize(("matters", "count"), [(THREE, 6), (FOUR, 24)])
