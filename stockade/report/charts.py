@@ -83,7 +83,7 @@ def _figure(height: int, **options: Any) -> Any:
     except ModuleNotFoundError as error:
         raise missing_package(error) from error
     tools = "pan,wheel_zoom,box_zoom,reset,save"
-    made = figure(height=height, sizing_mode="stretch_width", tools=tools, toolbar_location="above", **options)
+    made: Any = figure(height=height, sizing_mode="stretch_width", tools=tools, toolbar_location="above", **options)
     made.toolbar.logo, made.xaxis.ticker.desired_num_ticks = None, 5
     made.outline_line_color = made.background_fill_color = made.border_fill_color = None  # the page's, light or dark
     return made
