@@ -36,6 +36,9 @@ _GOLDEN = 0.6180339887498949
 #: that runs out, or half of a smaller budget. With a third of them some trainings still gave up Restores, with twice as
 #: many one never learned to save them.
 RESTORE_BONUS, BONUS_STEPS = 1.5, 1_200_000
+#: What is played, judged and delivered is the mean of the learner's weights over about this share of the iterations so
+#: far. The learner itself plays some orders badly every now and then, and a judgement at such a moment is a wrong one.
+AVERAGED_SHARE = 0.05
 
 
 class ConditionedTraining:
@@ -56,15 +59,13 @@ class ConditionedTraining:
         self.shares = np.full(len(orders), 1 / len(orders))  #: of the environments, adding up to 1; may be written to
         self._assign(0)
         self.learner = PPO(self.envs, settings, seed, USEFUL_ACTIONS, horizon_is_end=config.obs == "memory")
+        self.policy = Policy(self.learner.policy.architecture)  #: what is played: the learner's, averaged
+        self.policy.flat.copy_(self.learner.policy.flat)
         self.progress = 0.0  #: from 0 to 1, how far the schedules of the learner are
 
     @property
     def episodes(self) -> int:
         return self.learner.episodes
-
-    @property
-    def policy(self) -> Policy:
-        return self.learner.policy
 
     def advance(self, until: int) -> Played:
         """One iteration of PPO on the way to `until` episodes in all, where the schedules end; what was played."""
@@ -75,6 +76,7 @@ class ConditionedTraining:
         before, left = self.episodes, max(1, until - self.episodes)
         result = self.learner.collect()
         self.learner.improve(result, self.progress)
+        self.policy.flat.lerp_(self.learner.policy.flat, 1 / (1 + AVERAGED_SHARE * (self.learner.iteration - 1)))
         self.progress += (1.0 - self.progress) * min(1.0, (self.episodes - before) / left)
         return joined([env.take() for env in self.envs])
 
@@ -131,12 +133,14 @@ class ConditionedTraining:
         """Everything that continues, for a checkpoint."""
         arrays, rest = self.learner.state()
         mine = {"progress": self.progress, "orders": [list(order) for order in self.orders]}
-        return {**arrays, "shares": self.shares.copy()}, {**rest, **mine}
+        average = {f"average.{name}": weight for name, weight in self.policy.save_weights().items()}
+        return {**arrays, **average, "shares": self.shares.copy()}, {**rest, **mine}
 
     def restore(self, arrays: dict[str, np.ndarray], rest: dict[str, Any]) -> None:
         """Continue where `state` was taken, bit for bit."""
         self.add_orders([as_ranking(order) for order in rest["orders"][len(self.orders) :]])
         self.learner.restore(arrays, rest)
+        self.policy.load_weights(arrays, prefix="average." if "average.policy.bias" in arrays else "policy.")
         self.shares, self.progress = arrays["shares"].copy(), float(rest["progress"])
 
 

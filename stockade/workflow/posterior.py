@@ -124,10 +124,11 @@ def training_noise(rounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     values, last, gains = rounds[-1], rounds[-MOVING_ROUNDS:], last_gains(rounds)
     best, freedom = values.max(axis=1, keepdims=True), len(last) - 1
-    level, common_gain = last.mean(axis=2, keepdims=True), np.median(gains, axis=1, keepdims=True)
+    # Medians over the orders: what a few bad ones do in a round says nothing of the others.
+    level, common_gain = np.median(last, axis=2, keepdims=True), np.median(gains, axis=1, keepdims=True)
     between = np.hypot(GAP_SHARE * (best - values), VALUE_SHARE * np.abs(values)) + 1e-9
     moved = ((last - level).std(axis=0, ddof=freedom > 0) / between) ** 2
-    pooled = PRIOR_ROUNDS * moved.mean(axis=1, keepdims=True) + freedom * moved
+    pooled = PRIOR_ROUNDS * np.median(moved, axis=1, keepdims=True) + freedom * moved
     own = between**2 * (1 + pooled / (PRIOR_ROUNDS + freedom - 2)) + np.maximum(gains - common_gain, 0.0) ** 2
     common = (LEVEL_SHARE * best) ** 2 + level.var(axis=0, ddof=freedom > 0) + np.maximum(common_gain, 0.0) ** 2
     return np.sqrt(own), np.sqrt(common[:, 0])

@@ -383,8 +383,12 @@ def test_training_noise_holds_what_other_seeds_what_movement_and_what_gains_say(
     np.testing.assert_allclose(level, 4 * posterior.LEVEL_SHARE, rtol=1e-6)
     assert settled[0, 2] > 9 * posterior.GAP_SHARE
     swing = np.array([0.5, -0.5, 0.5, -0.5, 0.5, -0.5, 0.5, 0.0])[:, None, None]
-    moving = posterior.training_noise(still + swing * [[0, 0, 1]])[0]
-    assert (moving > settled).all()  # a few rounds say little of one order: all share it
+    moving = posterior.training_noise(still + swing * [[0, 1, -1]])[0]
+    assert (moving > settled).all()  # a few rounds say little of one order: all share what most of them do
+    alone = posterior.training_noise(still + 8 * swing * [[0, 0, 1]])  # a bad order that plays far worse now and then
+    np.testing.assert_allclose(alone[0][0, :2], settled[0, :2])  # does not make the others doubtful
+    np.testing.assert_allclose(alone[1], level)
+    assert alone[0][0, 2] > settled[0, 2]
     together = posterior.training_noise(still + swing)  # all orders alike: no order gains on another
     np.testing.assert_allclose(together[0], settled)
     assert together[1] > level
