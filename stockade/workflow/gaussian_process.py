@@ -197,6 +197,8 @@ def log_likelihoods(
     """(g,) log densities of the values for g rows of hyperparameters (theta, signal, noise); without a `mean` the
     unknown constant is integrated out. `between` is (n, n), values and variances (n,)."""
     n = len(values)
+    if n == 0:
+        return np.zeros(len(hyper))
     chunk = max(1, _CHUNK // n**2)
     if len(hyper) > chunk:
         parts = np.split(hyper, range(chunk, len(hyper), chunk))

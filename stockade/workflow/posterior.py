@@ -135,14 +135,14 @@ def training_noise(rounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def last_gains(rounds: np.ndarray) -> np.ndarray:
-    """(attackers, orders) median of the last few rounds minus that of as many before them; 0 if there is one only.
+    """(attackers, orders) highest value of the last few rounds minus that of as many before; 0 if there is one only.
 
-    Medians, since a greedy policy may play badly in a single round.
+    The highest, since a greedy policy may play badly for a round or three: that it recovers is no gain.
     """
     few = min(GAIN_ROUNDS, len(rounds) // 2)
     if not few:
         return np.zeros(rounds.shape[1:])
-    return np.asarray(np.median(rounds[-few:], axis=0) - np.median(rounds[-2 * few : -few], axis=0))
+    return np.asarray(rounds[-few:].max(axis=0) - rounds[-2 * few : -few].max(axis=0))
 
 
 def _sample_grouped(means: np.ndarray, noise: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndarray:

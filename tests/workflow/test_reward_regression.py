@@ -19,8 +19,19 @@ from stockade.workflow.store import SearchFolder
 from tests.workflow.fake import reward_config
 
 RECORDINGS = json.loads((Path(__file__).parents[1] / "data" / "reward_searches.json").read_text())["recordings"]
-#: Sums of floats differ in the last bit between kinds of processors, and training turns that into other actions.
-ARITHMETIC = [torch.backends.cpu.get_cpu_capability(), torch.__version__, np.__version__, numba.__version__]
+
+
+def processor() -> str:
+    """Sums of floats differ in the last bit between kinds of processors, and training turns that into other actions."""
+    if "AuthenticAMD" in (Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""):
+        return "AMD"
+    left, right = np.random.default_rng(0).random((2, 320, 320), np.float32)
+    torch.set_num_threads(1)
+    return hashlib.sha256((torch.from_numpy(left) @ torch.from_numpy(right)).numpy().tobytes()).hexdigest()[:16]
+
+
+VERSIONS = [torch.__version__, np.__version__, numba.__version__]
+ARITHMETIC = [torch.backends.cpu.get_cpu_capability(), *VERSIONS, processor()]
 RECORDED = next((recording for recording in RECORDINGS if recording["arithmetic"] == ARITHMETIC), None)
 
 

@@ -396,6 +396,9 @@ def test_training_noise_holds_what_other_seeds_what_movement_and_what_gains_say(
     rising[:4, 0, 1] -= 2.0
     assert posterior.training_noise(rising)[0][0, 1] >= 2.0
     np.testing.assert_allclose(posterior.last_gains(rising)[0], [0, 2, 0])
+    spell = still.copy()
+    spell[1:4, 0, 2] -= 2.0  # three bad rounds: that it recovers is no gain
+    np.testing.assert_allclose(posterior.last_gains(spell)[0], 0)
     assert posterior.training_noise(still[:1])[0].shape == (1, 3)
 
 
