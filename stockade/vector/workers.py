@@ -60,6 +60,7 @@ class Worker:
     spec: SliceSpec
     where = ""
     alive = True  # False once its loss has been noticed
+    torn = False  # we ended it, since Ctrl-C came in the middle of an exchange with it
 
     @property
     def name(self) -> str:
@@ -254,7 +255,7 @@ class WorkerVectorEnv(BaseVectorEnv):
         owed = self._owed(lost)
         while True:
             self._workers[index].kill()
-            self._count_restart(next(iter(owed.values())).kind, error)
+            self._count_restart(self._workers[index], next(iter(owed.values())).kind, error)
             try:
                 self._start_again(replace(lost.spec, inheritance=self._inheritance(lost.spec)))
                 break
@@ -266,15 +267,15 @@ class WorkerVectorEnv(BaseVectorEnv):
             del self._flying[key]
             self._submit(call)
 
-    def _count_restart(self, kind: str, error: WorkerDiedError | WorkerTimeoutError) -> None:
+    def _count_restart(self, lost: Any, kind: str, error: WorkerDiedError | WorkerTimeoutError) -> None:
         """A worker that served a command of this kind is replaced, or the error is raised and says why not."""
-        if self.restarts >= self.restart or kind not in REPLACEABLE:
+        if (self.restarts >= self.restart and not lost.torn) or kind not in REPLACEABLE:
             why = f"restart={self.restart} is used up" if self.restart else "pass restart=N to have N workers replaced"
             if kind not in REPLACEABLE:
                 why = f"it was serving {kind}, which is not given to a new worker"
             error.args = (f"{error.args[0].rstrip()} Not replaced: {why}.",)
             raise error
-        self.restarts += 1
+        self.restarts += not lost.torn
 
     def _inheritance(self, spec: SliceSpec) -> Inheritance:
         """What the environments of a new worker must know about those that are lost."""

@@ -129,9 +129,11 @@ class Model:
         self.over, self.seen = [False] * n, np.zeros((n, SIZE))
         self.suspects: dict[int, float] = {}  # results until the loss must have shown
         self._since: dict[int, float] = {}  # when its worker was dead
+        self._twice: set[int] = set()  # whose worker was killed again before the first loss has shown
 
     def suspect(self, env_ids: Any, results: float = 2, within: float = 0.0) -> None:
         """Their worker was killed, or dies within so many seconds."""
+        self._twice |= self.suspects.keys() & set(env_ids)
         self.suspects |= dict.fromkeys(env_ids, results)
         self._since |= dict.fromkeys(env_ids, time.monotonic() + within)
 
@@ -177,7 +179,11 @@ class Model:
             )
             self._same(i, info["final_obs"] if self.mode == "same_step" else seen, self.seen[i], "the last whole row")
             self.place[i], self.over[i] = None, True
-            self.suspects.pop(i)
+            if i in self._twice:  # the second loss may show too, or was the same
+                self._twice.remove(i)
+                self.suspects[i] = math.inf
+            else:
+                self.suspects.pop(i)
             if self.mode == "same_step":
                 self.begun(i, seen)
             return

@@ -40,21 +40,16 @@ class AsyncPoolVectorEnv(AsyncVectorEnv, ProcessVectorEnv):
         return [[env_id] for env_id in env_ids]
 
     def _send_steps(self, env_ids: list[int]) -> None:
-        touched: dict[int, int] = {}
+        places: dict[int, list[tuple[int, int]]] = {}
         for env_id in env_ids:
             call = self._step_of[env_id]
             sequence = self._next_sequence()
             self._flying[sequence] = call
             worker = self._workers[call.worker]
-            if worker.commands is None or not worker.alive:
-                continue  # found and replaced by the next recv
-            worker.commands.push(sequence, env_id - worker.spec.first)
-            worker.outstanding += 1
-            touched[call.worker] = touched.get(call.worker, 0) + 1
-        for index, count in touched.items():
-            commands = self._workers[index].commands
-            if commands is not None:
-                commands.announce(count)
+            if worker.alive:  # otherwise found and replaced by the next recv
+                places.setdefault(call.worker, []).append((sequence, env_id - worker.spec.first))
+        for index, entries in places.items():
+            self._workers[index].post_all(entries)
 
     def _land(self, seconds: float | None, missing: int = 0) -> bool:
         """Where many are missing, sleep first for half the time that they will take.

@@ -6,12 +6,14 @@ signal back -> results. Infos, failures and untyped true states go over the sock
 """
 
 import contextlib
+import functools
 import multiprocessing
 import os
 import select
 import selectors
 import socket
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,6 +51,23 @@ class PoolConfig:
     daemon: bool = True
     shared: bool = True
     preload: tuple[str, ...] = ()
+
+
+def _whole(exchange: Callable[..., Any]) -> Callable[..., Any]:
+    """A part of the protocol: if Ctrl-C ends it half-way, replies may be lost, so the worker is ended and replaced."""
+
+    @functools.wraps(exchange)
+    def guarded(self: Any, *arguments: Any) -> Any:
+        try:
+            return exchange(self, *arguments)
+        except Exception:
+            raise
+        except BaseException:
+            self.torn = True
+            self.kill()
+            raise
+
+    return guarded
 
 
 class ProcessWorker(Worker):
@@ -119,12 +138,16 @@ class ProcessWorker(Worker):
             raise self.death("It ended before its first command.") from None
         self._poll.register(self.reply_fd, select.POLLIN)
 
-    def post(self, sequence: int, code: int) -> None:
-        """Give a command that needs no message. Only with rings."""
+    @_whole
+    def post_all(self, entries: Sequence[tuple[int, int]]) -> None:
+        """Give commands (sequence, code) that need no message. Only with rings."""
         assert self.commands is not None
-        self.commands.post(sequence, code)
-        self.outstanding += 1
+        for sequence, code in entries:
+            self.commands.push(sequence, code)
+        self.commands.announce(len(entries))
+        self.outstanding += len(entries)
 
+    @_whole
     def post_message(self, sequence: int, kind: str, arguments: tuple[Any, ...], deadline: float | None) -> None:
         if self.commands is None:
             pickled = quickly_pickled if kind == "step" else to_worker
@@ -132,13 +155,14 @@ class ProcessWorker(Worker):
             self.outstanding += 1
         else:
             payload = to_worker((kind, arguments))
-            self.post(sequence, MESSAGE)
+            self.post_all([(sequence, MESSAGE)])
             self.channel.send(payload, deadline)
 
     def wait(self, deadline: float | None) -> bool:
         """Sleep until this worker has replied (True), or some worker has died or the deadline has passed (False)."""
         return self.reply_fd in dict(self._poll.poll(milliseconds_until(deadline)))
 
+    @_whole
     def collect(self, deadline: float | None) -> list[tuple[int, Outcome | None, Any]]:
         """Replies that have arrived: (sequence, outcome and arrays if there are any). Never sleeps for them."""
         if self.replies is None:
@@ -192,6 +216,7 @@ class ProcessWorker(Worker):
             return self.overdue(note)
         self.process.join(_DIE_SECONDS)
         spec, code = self.spec, self.process.exitcode
+        note = "It was ended, for an interrupt came in the middle of an exchange with it." if self.torn else note
         return WorkerDiedError(f"{self.name} {describe_exit(code)}. {note}", spec.index, spec.env_ids, code)
 
 
@@ -267,7 +292,8 @@ class ProcessVectorEnv(WorkerVectorEnv):
             return
         try:
             if worker.commands is not None and call.kind in STEPS:
-                worker.post(sequence, STEP_ALL if call.env_ids is None else call.env_ids[0] - worker.spec.first)
+                code = STEP_ALL if call.env_ids is None else call.env_ids[0] - worker.spec.first
+                worker.post_all([(sequence, code)])
             else:
                 worker.post_message(sequence, call.kind, self._arguments(call), self._deadline())
         except (EOFError, TimeoutError) as error:

@@ -96,7 +96,12 @@ def ready_to_start(start_method: StartMethod, modules: tuple[str, ...]) -> Itera
             known = getattr(server._forkserver, "_preload_modules", [])
             server.set_forkserver_preload(list(dict.fromkeys([*known, *modules])))
             with interrupts_held():  # not longer: it may take a while until it serves
-                server.ensure_running()
+                try:
+                    server.ensure_running()
+                except ChildProcessError:  # it is dead, and somebody else has waited for it
+                    os.close(server._forkserver._forkserver_alive_fd)
+                    server._forkserver._forkserver_pid = None
+                    server.ensure_running()
         else:
             stack.enter_context(interrupts_held())
         yield
