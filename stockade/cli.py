@@ -108,6 +108,9 @@ def run(arguments: Sequence[str]) -> int:
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point. Exit codes: 0 fine, 1 the answer is no, 2 the input cannot be used, 130 interrupted."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a sign that the terminal does not know is shown as its number
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = run(sys.argv[1:] if arguments is None else arguments)
         sys.stdout.flush()

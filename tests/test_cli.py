@@ -262,6 +262,13 @@ def test_an_interrupt_ends_with_code_130_and_one_line(stockade, monkeypatch):
     assert (code, err) == (130, "stockade: interrupted\n")
 
 
+def test_signs_that_the_terminal_does_not_know_are_no_error():
+    command = [sys.executable, "-m", "stockade.cli", "evaluate", "sleep", "--episodes", "2"]
+    done = subprocess.run(command, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, text=True)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+    assert r"\xb1" in done.stdout  # plus or minus
+
+
 def test_the_version(stockade):
     assert stockade("--version") == (0, f"stockade {version}\n", "")
 

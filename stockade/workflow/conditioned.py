@@ -32,10 +32,7 @@ from stockade.workflow.strict import Played, StrictVectorEnv, joined, play
 USEFUL_ACTIONS = tuple(np.flatnonzero(ACTION_MASK).tolist())
 #: How far the places in the shares move from one iteration to the next, so that small shares get their turn.
 _GOLDEN = 0.6180339887498949
-#: Points that a Restore earns at the start of a training, beyond its price, and the steps of all environments in which
-#: that runs out, or half of a smaller budget. With a third of them some trainings still gave up Restores, with twice as
-#: many one never learned to save them.
-RESTORE_BONUS, BONUS_STEPS = 1.5, 1_200_000
+RESTORE_BONUS = 1.5  #: Points that a Restore earns at the start of a training, beyond its price.
 #: What is played, judged and delivered is the mean of the learner's weights over about this share of the iterations so
 #: far. The learner itself plays some orders badly every now and then, and a judgement at such a moment is a wrong one.
 AVERAGED_SHARE = 0.05
@@ -82,7 +79,7 @@ class ConditionedTraining:
 
     def bonus_until(self, budget: int) -> float:
         """Episodes after which Restores are no longer paid for, in a training of so many."""
-        return min(BONUS_STEPS / self.config.horizon, budget / 2)
+        return min(self.config.enough_episodes, budget) / 2
 
     def returns(self, episodes: int, seed: int, orders: Sequence[int] | None = None) -> np.ndarray:
         """(attackers, orders, episodes) of greedy episodes of some orders, by index, or of all of them; episode e has

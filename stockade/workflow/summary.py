@@ -80,6 +80,9 @@ def answer(config: SearchConfig, outcome: Outcome, name: str = "SEARCH") -> Answ
     ranked = sorted(enumerate(verdict.orders), key=lambda pair: -pair[1].value)
     equal = [outcome.equal_orders(order) for order in outcome.orders]
     remarks = [] if config.separate else rising(outcome, verdict)  # separate trainings have no rounds
+    if not config.separate and config.budget < config.enough_episodes and any(p.status == "worse" for _, p in ranked):
+        remarks.append(f"A budget below {config.enough_episodes:,.0f} episodes is short: orders that need Restores may "
+                       "look far worse than they are. Train longer.")  # fmt: skip
     if found := outcome.extra.get("finer_order"):
         compared = f"{found['gain']:+.2f} points ({found['low']:+.2f} to {found['high']:+.2f})"
         remarks.insert(0, f"The best order of single hosts against the best order of types: {compared}.")

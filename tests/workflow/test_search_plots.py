@@ -366,3 +366,10 @@ def test_searches_are_listed_beside_runs(tmp_path: Path, capsys: pytest.CaptureF
     differ = capsys.readouterr().out.partition("Settings that differ")[2].split()
     assert "meander" in differ
     assert not {"gamma", "gp_beta"} & set(differ), "settings that only runs or only searches have"
+
+
+# ------------------------------------------------------------------------------------------------------- short budgets
+def test_a_budget_in_which_restores_are_given_up_is_called_short() -> None:
+    found = {budget: summary_of(outcome_of(FOUR), total_episodes=budget)["verdict"] for budget in (79_000, 80_000)}
+    assert "A budget below 80,000 episodes is short" in found[79_000].replace("\n  ", " ")
+    assert "is short" not in found[80_000]

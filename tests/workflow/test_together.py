@@ -11,7 +11,7 @@ import pytest
 from stockade.learn.checkpoint import CheckpointFolder
 from stockade.workflow import conditioned
 from stockade.workflow.conditioned import ConditionedTraining
-from stockade.workflow.config import SearchConfig
+from stockade.workflow.config import BONUS_STEPS, SearchConfig
 from stockade.workflow.orders import FREE, ORDERS, TYPES
 from stockade.workflow.together import VALIDATION_SEED, HostTraining, TogetherTraining, next_shares, no_longer_improving
 
@@ -135,7 +135,7 @@ def test_the_bonus_of_restores_runs_out_and_no_measured_value_has_it(monkeypatch
     half = len(bonuses) // 2
     assert bonuses[:half] == sorted(bonuses[:half], reverse=True)
     assert bonuses[0] > 1 > bonuses[half - 1] > 0 == max(bonuses[half:])  # a Restore costs 1
-    assert training.bonus_until(10**7) * config.horizon == conditioned.BONUS_STEPS
+    assert training.bonus_until(10**7) * config.horizon == BONUS_STEPS
     values, weights = training.returns(20, VALIDATION_SEED), training.policy.flat.detach().clone()
     monkeypatch.setattr(conditioned, "RESTORE_BONUS", 50.0)
     training.advance(10**7)
