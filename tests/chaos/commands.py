@@ -88,6 +88,15 @@ def same_as_reference(event: Event, kind: str, run: Path, saves_failed: bool = F
                 del found[name]
             old = ("best-", "checkpoint-")
             found["arrays"] = [n for n in found["arrays"] if not n.startswith(old) or n.startswith(last + "-")]
+    else:  # a signal adds a checkpoint, which may push an older one out: what both have must be equal, and the last
+        names = [{name for name in found if name.startswith("checkpoint-")} for found in (ours, theirs)]
+        if names[1] and max(names[1]) != max(names[0], default=""):
+            raise Violation(f"{kind}: the last checkpoint is not that of the undisturbed run: {sorted(names[0])}")
+        for name in names[0] ^ names[1]:
+            for found in (ours, theirs):
+                found.pop(name, None)
+                stem = name.removesuffix(".json") + "-"
+                found["arrays"] = [each for each in found["arrays"] if not each.startswith(stem)]
     for found in (ours, theirs) if kind == "search parallel" else ():
         found["training_log.csv"].sort(key=lambda row: (row["number"], int(row["update"])))
         for row in found["training_log.csv"]:
