@@ -184,7 +184,8 @@ def champion_curves(runs: Sequence[dict[str, Any]], window: int) -> Any:
     picture = paper.new_figure(2.5 * len(panels) + 0.5)
     for axes, what in zip(picture.subplots(len(panels), 1, squeeze=False, sharex=True).flat, panels, strict=True):
         settled: list[float] = []
-        for rules, colour in _RULES.items():
+        for rules in dict.fromkeys([*_RULES, *(run["rules"] for run in runs)]):
+            colour = _RULES.get(rules, "black")
             curves = [np.array(run[what], float) for run in runs if run["rules"] == rules and run[what]]
             if not curves:
                 continue

@@ -110,6 +110,8 @@ def require_memory() -> None:
 
 if IS_COMMAND and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, end)
+    # The first registered is the last called: a Ctrl-C while Python takes itself apart changes no exit code.
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 _parent = os.environ.pop(PARENT, None)
 if _parent is not None and "multiprocessing.spawn" in sys.modules:
     from multiprocessing.util import register_after_fork

@@ -8,6 +8,7 @@ import pickle
 import shlex
 import subprocess
 import sys
+import textwrap
 
 import numpy as np
 import pytest
@@ -260,6 +261,19 @@ def test_an_interrupt_ends_with_code_130_and_one_line(stockade, monkeypatch):
     monkeypatch.setattr(verify, "verify_file", interrupted)
     code, _, err = stockade("verify", GREEN)
     assert (code, err) == (130, "stockade: interrupted\n")
+
+
+def test_ctrl_c_while_python_takes_itself_apart_changes_no_exit_code(tmp_path):
+    script = """
+        import os, signal, sys
+        import stockade.startup
+        class Last:
+            def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGINT):
+                kill(pid, number)
+        sys.modules["kept until the end"] = Last()
+    """
+    (tmp_path / "stockade").write_text(textwrap.dedent(script))  # a process of this name is the command
+    assert subprocess.run([sys.executable, str(tmp_path / "stockade")]).returncode == 0
 
 
 def test_signs_that_the_terminal_does_not_know_are_no_error():
