@@ -45,7 +45,7 @@ class ReadmePictures:
 def _searched(folder: Path) -> Path:
     """The folder of a small search, run anew."""
     settings = ["--max-steps", "30", "--total-episodes", "150000", "--name", "search", "--runs", str(folder)]
-    subprocess.run([sys.executable, "-m", "stockade", "search", *settings], check=True)
+    subprocess.run([sys.executable, "-m", "stockade.cli", "search", *settings], check=True)
     return folder / "search"
 
 
