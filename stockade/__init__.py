@@ -12,7 +12,7 @@ from stockade.api import evaluate, load, replay, search, train
 from stockade.cage2.config import RewardWeights
 from stockade.make import make, make_vec, register
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["RewardWeights", "__version__", "evaluate", "load", "make", "make_vec", "replay", "search", "train"]
 
 register()
