@@ -10,7 +10,7 @@ RAY := .venv-ray
 OLD_GYMNASIUM_TESTS := tests/contract tests/cage2/test_interface.py tests/cage2/test_autoreset.py
 
 .DEFAULT_GOAL := help
-.PHONY: help search test test-slow test-ray chaos browser pictures lint format clean
+.PHONY: help search test test-slow test-docs test-ray chaos browser docs pictures lint format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -28,13 +28,16 @@ test-slow: $(VENV)/installed-dev $(RAY)/installed ## the slow tests only
 	$(RUN) -m pytest -m slow $(PYTEST_ARGS)
 	$(RAY)/bin/python -m pytest -m slow tests/ray
 
+test-docs: $(VENV)/installed-dev $(VENV)/installed-docs ## build the site, open it in a browser, run the tutorials
+	$(RUN) -m pytest -m docs $(PYTEST_ARGS)
+
 # RLlib pins an older Gymnasium, so Ray has an environment of its own, where the oldest Gymnasium is tested too. Tests of
 # Ray come one at a time, for they share one Ray.
 test-ray: $(RAY)/installed ## all tests that need Ray, and those of vector environments with the Gymnasium that RLlib pins
 	$(RAY)/bin/python -m pytest tests/ray $(PYTEST_ARGS)
 	$(RAY)/bin/python -m pytest -n auto --dist worksteal $(OLD_GYMNASIUM_TESTS) $(PYTEST_ARGS)
 
-chaos: $(VENV)/installed-dev ## random faults for MINUTES=10, from a SEED; ONLY= some kinds of scenarios: docs/reliability.md
+chaos: $(VENV)/installed-dev ## random faults for MINUTES=10, from a SEED; ONLY= some kinds of scenarios: docs/about/reliability.md
 	$(RUN) -m tests.chaos --minutes $(or $(MINUTES),10) --seed "$(SEED)" --only "$(ONLY)"
 
 # The pages are tested in a real browser. Without one, their tests are skipped, and say so.
@@ -44,6 +47,10 @@ browser: ## install Chromium for the tests of pages, where there is none: Debian
 	    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver; } \
 	        >/dev/null 2>&1 || echo "WARNING: Chromium could not be installed: the pages are not tested." >&2; \
 	else echo "WARNING: no Chromium, and no way to install it here: the pages are not tested." >&2; fi
+
+docs: $(VENV)/installed-docs ## build the documentation site into site/; DOCS_EXECUTE=0 leaves out running the tutorials
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
+	@echo "Open site/index.html."
 
 pictures: $(VENV)/installed-dev ## draw all pictures of README and docs; those of README need Chromium and two minutes
 	$(RUN) benchmarks/pages.py
@@ -77,6 +84,11 @@ $(VENV)/installed-run: pyproject.toml constraints.txt | $(VENV)/bin/pip
 $(VENV)/installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	@echo "Setting up $(VENV) with everything for development: once, a few minutes."
 	$(RUN) -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[train,sb3,plots,dev]'
+	@touch $@ $(VENV)/installed-run
+
+$(VENV)/installed-docs: pyproject.toml constraints.txt | $(VENV)/bin/pip
+	@echo "Setting up $(VENV) with what builds the documentation: once, a minute or so."
+	$(RUN) -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[train,sb3,plots,docs]'
 	@touch $@ $(VENV)/installed-run
 
 $(RAY)/installed: pyproject.toml constraints.txt

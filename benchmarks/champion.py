@@ -1,7 +1,7 @@
-"""Measures trainings of the champion and fills the tables of docs/champion.md: `python benchmarks/champion.py --help`.
+"""Measures trainings of the champion and fills the tables of its pages: `python benchmarks/champion.py --help`.
 
-evaluate, curves, ablate, behaviour, cyborg -> benchmarks/results/champion/*.json -> tables -> docs/champion.md, whose
-text is written by hand
+evaluate, curves, ablate, behaviour, cyborg -> benchmarks/results/champion/*.json -> tables ->
+docs/results/champion*.md, whose text is written by hand
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from stockade.learn.config import CHAMPION, PPOConfig, TrainConfig
 from stockade.learn.evaluate import CELLS, PUBLISHED, REDS
 from stockade.text import Table, interval
 
+PAGES = tuple(sorted((ROOT / "docs" / "results").glob("champion*.md")))
 #: Actions, hosts and decoys that are rarer than this per episode are left out.
 _RARE = 0.02
 _SHOWN_STEPS = 8
@@ -39,21 +40,24 @@ _NEVER = {"preset", "name", "runs", "resume", "seed", "tensorboard", "ppo", "thr
 
 @dataclass(frozen=True)
 class Tables:
-    """Fill the tables of docs/champion.md from the results that are there."""
+    """Fill the tables of docs/results/champion*.md from the results that are there."""
 
-    page: Path = ROOT / "docs" / "champion.md"
-    """The page; what is between `<!-- champion:NAME:begin -->` and `<!-- champion:NAME:end -->` is made anew."""
+    pages: tuple[Path, ...] = PAGES
+    """Markdown files; what is between `<!-- champion:NAME:begin -->` and `<!-- champion:NAME:end -->` is made anew."""
     results: Path = RESULTS  # Folder of the results.
 
     def run(self) -> int:
-        check_writable(self.page, "--page")
-        write_durably(self.page.absolute(), filled(self.page, self.results).encode())
-        print(f"wrote {self.page}")
+        for page in self.pages:
+            check_writable(page, "--pages")
+        texts = {page: filled(page, self.results) for page in self.pages}
+        for page, text in texts.items():
+            write_durably(page.absolute(), text.encode())
+            print(f"wrote {page}")
         return 0
 
 
 def filled(page: Path, results: Path) -> str:
-    """The text of the page with its tables made anew."""
+    """The text of a page with its tables made anew."""
     return fill(page, "champion", {name: lambda make=make: make(results).markdown() for name, make in TABLES.items()})
 
 

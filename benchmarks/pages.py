@@ -24,7 +24,8 @@ from stockade.errors import InputError
 from stockade.files import write_durably
 from stockade.text import Table, plural
 
-PAGES = (Path("README.md"), Path("docs/benchmarks.md"), Path("docs/first-version.md"), Path("docs/search.md"))
+_MEASURED = ("benchmarks", "throughput", "scaling", "kernel", "training-speed", "search")
+PAGES = (Path("docs/about/first-version.md"), *(Path(f"docs/results/{name}.md") for name in _MEASURED))
 FIRST_VERSION = RESULTS.parent / "first_version.json"
 
 
@@ -125,7 +126,7 @@ def _runs(results: Results) -> str:
     return f"Machine: {'; '.join(sorted(machines))}; {', '.join(sorted(packages))}.\n\n{table}"
 
 
-def _readme(results: Results) -> str:
+def _overview(results: Results) -> str:
     """200 environments of every backend and library: the built-in world and one at the reference's cost."""
     columns = {
         "built-in world": ("built-in", "steps only"),
@@ -161,14 +162,14 @@ def _search_quality(found: list[Figure]) -> str:
     columns = {"regret": "regret", "RMSE": "RMSE of its values", "reported": "orders reported", "time": "seconds"}
     rows = [[*map(_word, row), *(texts.get(part, "") for part in columns)] for row, texts in cells.items()]
     table = Table(["attacker", "episodes", "method", *columns.values()], rows, align="lrlrrrr").markdown()
-    return f"![Regret and error of searches over training episodes](images/search-quality.svg)\n\n{table}"
+    return f"![Regret and error of searches over training episodes](../images/search-quality.svg)\n\n{table}"
 
 
 _TRUTH = {"": "steps only", "-truth": "twice a step"}
 _WORKERS = {"by": "workers", "head": "{} workers"}
 TABLES: dict[str, Callable[[Results], str]] = {
     "runs": _runs,
-    "readme": _readme,
+    "overview": _overview,
     "first-version": _first_version,
     **{f"throughput-{world}{end}": grid("throughput", "steps/s", "backend", world=world, mode=mode, to=None)
        for world, (end, mode) in product(("built-in", "synthetic"), _TRUTH.items())},

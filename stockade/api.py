@@ -85,7 +85,7 @@ def evaluate(policy: Any, *, progress: bool = True, **settings: Any) -> Evaluate
     Args:
         policy: a name as for `load`, "my_module:MyPolicy", the path of a model saved by Stable-Baselines3 (.zip), or
             an object or class: one with `act(observations)`, one with the challenge's `get_action(observation,
-            action_space)`, or one with `predict(observations)`; see docs/training.md, "Your own policy". A result of
+            action_space)`, or one with `predict(observations)`; see docs/guides/own-policy.md. A result of
             `train` or `search` plays its agent.
         settings: fields of `stockade.learn.evaluate.EvaluateConfig`, for instance episodes=100, greedy=False.
 

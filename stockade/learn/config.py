@@ -90,7 +90,7 @@ def _fits(value: Any, hint: Any) -> bool:
 
 @dataclass(frozen=True)
 class PPOConfig:
-    """Proximal policy optimisation. The defaults suit CAGE 2; see docs/training.md."""
+    """Proximal policy optimisation. The defaults suit CAGE 2; see docs/guides/training.md."""
 
     update_steps: int = 100  # Steps of each environment between two updates.
     epochs: int = 4  # Passes of an update over its steps.
@@ -160,7 +160,7 @@ class TrainConfig:
     validation_episodes: int = 0
     tensorboard: bool = True  # Write TensorBoard events too.
     ppo: Annotated[PPOConfig, tyro.conf.arg(name="PPO"), tyro.conf.OmitArgPrefixes] = field(default_factory=PPOConfig)
-    """The learner. The defaults suit CAGE 2; docs/training.md explains them."""
+    """The learner. The defaults suit CAGE 2; docs/guides/training.md explains them."""
 
     def __post_init__(self) -> None:
         counts = ("total_episodes", "n_envs", "horizon", "checkpoint_episodes", "keep_checkpoints")
@@ -226,9 +226,9 @@ def read_config(run: Path) -> TrainConfig:
 
 
 # -------------------------------------------------------------------------------------------------------------- presets
-#: One policy against every attacker and over every horizon; docs/champion.md says why each setting is so. Long episodes
-#: against Meander take the longest to learn, so they have the largest share. The score isn't discounted, but
-#: without a discount at the start some seeds stay on a plateau. `--rules leaderboard` gives the other one.
+#: One policy against every attacker and over every horizon; docs/results/champion.md says why each setting is so.
+#: Long episodes against Meander take the longest to learn, so they have the largest share. The score isn't discounted,
+#: but without a discount at the start some seeds stay on a plateau. `--rules leaderboard` gives the other one.
 CHAMPION = TrainConfig(
     preset="champion",
     red="bline:6,meander:18,sleep:1",

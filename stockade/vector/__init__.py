@@ -3,7 +3,7 @@
 `make_vector(backend, factory, n_envs)` gives a Gymnasium `VectorEnv` that runs the environments in this process
 (`serial`), in worker processes over messages (`pipes`) or shared memory (`shared_memory`), or returns them as they
 become ready (`async`, `ray`). `NativeVectorEnv` runs the built-in world, compiled. All keep one contract (base.py),
-which `check_vector_env` verifies on any vector environment; docs/backends.md says which to take when.
+which `check_vector_env` verifies on any vector environment; docs/guides/backends.md says which to take when.
 
 The contract: base, spaces, slice, outcome; native with native_slice. Backends with workers: workers,
 asynchronous (parent), host (worker), local/, ray/. Tools: make, tune, check/ (the public checker), testing (synthetic

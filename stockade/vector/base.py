@@ -1,7 +1,7 @@
 """The contract of all backends: Gymnasium's `VectorEnv`, true states, snapshots <-> a handful of hooks per backend.
 
 The way of an action: `step` -> `spaces.ActionGate` -> the backend's `_step_all` -> `EnvSlice` or `NativeSlice`, here or
-in workers (docs/architecture.md, file by file). Results come back by the same files, as rows of `spaces.Buffers`.
+in workers (docs/about/architecture.md, file by file). Results come back by the same files, as rows of `spaces.Buffers`.
 """
 
 import sys

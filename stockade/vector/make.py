@@ -59,7 +59,7 @@ class BackendOptions(TypedDict, total=False):
         batch_size: environments that a `recv()` of `async` and `ray` returns; default half of them.
         address: of the Ray cluster; default the Ray that this process already uses, or one on this machine.
         start_timeout: seconds until the actors of `ray` must be there (default 300): they may have to wait for CPUs.
-        actor_options: for `ray.remote`, such as `{"num_cpus": 0.5}`; docs/cluster.md.
+        actor_options: for `ray.remote`, such as `{"num_cpus": 0.5}`; docs/guides/cluster.md.
     """
 
     autoreset_mode: str | AutoresetMode
@@ -93,7 +93,7 @@ def make_vector(backend: str, factory: Factory, n_envs: int, **options: Unpack[B
     """Run `n_envs` environments behind one `step`.
 
     Args:
-        backend: "serial", "pipes", "shared_memory", "async" or "ray"; docs/backends.md says which to take when.
+        backend: "serial", "pipes", "shared_memory", "async" or "ray"; docs/guides/backends.md says which to take when.
         factory: makes one environment; lambdas and classes of a notebook are fine.
         n_envs: how many environments.
         **options: see `BackendOptions`.

@@ -132,7 +132,7 @@ class SearchConfig:
     address: Annotated[str | None, OPTIONAL] = None  # Of the Ray cluster, HOST:PORT or `auto`.
     num_cpus_per_workflow: float = 1.0  # With --engine ray: CPUs, and threads, of each training.
     reward: RewardWeights = CHALLENGE_REWARD  # Weights of the parts of the reward that the values are made of.
-    # The first version's way; docs/search.md says why it does not rank orders.
+    # The first version's way; docs/concepts/compliance.md says why it does not rank orders.
     first_version: Annotated[RewardFlags, _FIRST_VERSION, tyro.conf.OmitArgPrefixes] = RewardFlags()
 
     def __post_init__(self) -> None:

@@ -26,7 +26,8 @@ LEVEL_VARIANCE = 10.0  # prior variance of what the centres have in common, in s
 PARTICLES = 4000
 PRIOR_EPISODES = 3.0  # that the pooled variance counts for beside an order's own
 #: Standard deviations between trainings with different seeds. All orders that one network plays move together, by a
-#: share of the best value; each moves by itself by shares of its value and of its gap to the best. See docs/search.md.
+#: share of the best value; each moves by itself by shares of its value and of its gap to the best.
+#: See docs/concepts/workflows.md.
 LEVEL_SHARE, VALUE_SHARE, GAP_SHARE = 0.025, 0.01, 0.07
 MOVING_ROUNDS, GAIN_ROUNDS = 3, 4  # the last ones that show how much values move, and what they gain
 PRIOR_ROUNDS = 6.0  # that the pooled movement of values counts for beside an order's own

@@ -5,7 +5,8 @@
 All strategies work on classes of orders that are equal in effect (every order is a class of its own with --no-classes),
 propose the representative of a class, never a class that is pending, and never one that has once failed to comply. A
 proposal depends on the configuration, on the results and on what is pending, and on nothing else: a search that is
-resumed tells the same results again and continues as it would have. docs/search.md has the rules and their reasons.
+resumed tells the same results again and continues as it would have. docs/concepts/workflows.md has the rules and
+their reasons.
 """
 
 import math

@@ -20,8 +20,8 @@ from stockade.errors import InputError
 from .play import CHANCES, play, random_actions
 from .traces import load
 
-RULES_PAGE = Path(__file__).parents[2] / "docs" / "rules.md"
-#: Tenths per step that a host costs while red has root, as the table of docs/rules.md has them.
+RULES_PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "rules.md"
+#: Tenths per step that a host costs while red has root, as the table of docs/concepts/rules.md has them.
 COSTS = np.array([1, 10, 10, 10, 1, 1, 1, 10, 0, 1, 1, 1, 1])
 SERVICE_COST, RESTORE_COST = 100, 10
 FIRST_RESTORE = 132

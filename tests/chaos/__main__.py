@@ -98,7 +98,7 @@ class Chaos:
             shutil.rmtree(folder, ignore_errors=True)
 
     def table(self) -> str:
-        """Counts as Markdown, as docs/reliability.md has them."""
+        """Counts as Markdown, as docs/about/reliability.md has them."""
         minutes = (time.monotonic() - self._begin) / 60
         total = sum(counter.total() for counter in self.faults.values())
         lines = [

@@ -1,4 +1,4 @@
-"""The CybORG adapter on the real CybORG 2.1, where one is installed; docs/cyborg.md says how.
+"""The CybORG adapter on the real CybORG 2.1, where one is installed; docs/guides/cyborg.md says how.
 
 Replays recorded episodes and compares everything that the adapter shows with the recording, then plays the built-in
 world and the reference side by side. STOCKADE_CYBORG_EPISODES sets the episodes for each recording and red agent (1).
@@ -27,7 +27,7 @@ from tests.integrations import stand_in
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # gym announces its own end
-    pytest.importorskip("CybORG", reason="CybORG 2.1 is not installed; docs/cyborg.md says how")
+    pytest.importorskip("CybORG", reason="CybORG 2.1 is not installed; docs/guides/cyborg.md says how")
     load_reference()
     RULES = detect_rules()
 

@@ -26,7 +26,7 @@ from stockade.vector import SyntheticEnv
 from tests.integrations.environments import CornerEnv, TurnsEnv
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENT = (ROOT / "docs" / "integrations.md").read_text().partition("## Stable-Baselines3")[2].partition("\n## ")[0]
+DOCUMENT = (ROOT / "docs" / "guides" / "sb3.md").read_text()
 N, HORIZON = 32, 30
 SETTINGS = {"n_steps": HORIZON, "batch_size": 480, "n_epochs": 4, "learning_rate": 1e-3, "ent_coef": 0.01, "seed": 0}
 
@@ -211,4 +211,4 @@ def test_examples_run_and_beat_random_actions(command, tmp_path, random_return):
 
 @pytest.mark.parametrize("snippet", SNIPPETS)
 def test_snippets_run(snippet):
-    exec(compile(snippet, "docs/integrations.md", "exec"), {})
+    exec(compile(snippet, "docs/guides/sb3.md", "exec"), {})

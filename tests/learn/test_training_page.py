@@ -1,12 +1,14 @@
-"""The Python blocks of docs/training.md run as they are pasted, each on its own."""
+"""The Python blocks of the pages on training and policies run as they are pasted, each on its own."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "training.md"
-BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGES = ("guides/training", "guides/evaluate", "guides/own-policy", "guides/own-reward", "concepts/observation")
+TEXT = "\n".join((DOCS / f"{name}.md").read_text() for name in PAGES)
+BLOCKS = re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
@@ -15,4 +17,4 @@ def test_block(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     if "stable_baselines3" in code:
         pytest.importorskip("stable_baselines3")
     monkeypatch.chdir(tmp_path)
-    exec(compile(code, f"{PAGE.name}, block {number}", "exec"), {"__name__": "pasted"})
+    exec(compile(code, f"block {number}", "exec"), {"__name__": "pasted"})

@@ -19,7 +19,7 @@ from stockade.vector import SyntheticEnv
 from stockade.vector.check.trial import actions_for, rollout
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENT = (ROOT / "docs" / "integrations.md").read_text().partition("## RLlib")[2].partition("\n## ")[0]
+DOCUMENT = (ROOT / "docs" / "guides" / "rllib.md").read_text()
 COMMANDS = re.findall(r"^python (examples/\S+)$", DOCUMENT, re.MULTILINE)
 HORIZON = 30
 

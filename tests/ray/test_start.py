@@ -125,10 +125,10 @@ def test_actors_that_share_a_cpu_and_a_cluster_that_is_full(local_ray, monkeypat
             make_vector("ray", SyntheticEnv, 4, workers=1, start_timeout=1.0, actor_options={"num_cpus": 64})
 
 
-SNIPPETS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "cluster.md").read_text(), re.DOTALL)
+SNIPPETS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "guides" / "cluster.md").read_text(), re.DOTALL)
 
 
 @pytest.mark.usefixtures("local_ray")
 @pytest.mark.parametrize("snippet", SNIPPETS, ids=["synchronous", "asynchronous"])
 def test_snippets_of_the_documentation_run(snippet):
-    exec(compile(snippet, "docs/cluster.md", "exec"), {})
+    exec(compile(snippet, "docs/guides/cluster.md", "exec"), {})

@@ -1,4 +1,4 @@
-"""docs/search.md: its Python runs as pasted, its commands parse, it names every key of summary.json and every flag."""
+"""The pages on the search: their Python runs as pasted, commands parse, every key of summary.json and flag is named."""
 
 import json
 import re
@@ -13,7 +13,9 @@ from stockade.errors import flag_of
 from stockade.workflow.config import RewardProtocol, SearchConfig
 from stockade.workflow.store import SearchFolder
 
-TEXT = (Path(__file__).resolve().parents[2] / "docs" / "search.md").read_text()
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGES = ("results/search", "guides/search", "concepts/workflows", "concepts/compliance", "reference/files")
+TEXT = "\n".join((DOCS / f"{name}.md").read_text() for name in PAGES)
 COMMANDS = re.findall(r"^stockade (search .*?)(?:  +#.*)?$", TEXT, re.MULTILINE)
 
 
@@ -21,7 +23,7 @@ def test_python_runs_and_every_key_of_the_summary_is_explained(tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
     for code in sorted(blocks, key=lambda code: "stockade.search" not in code):  # others use the folder of that search
-        exec(compile(code, "docs/search.md", "exec"), {"__name__": "pasted"})
+        exec(compile(code, "the pages on the search", "exec"), {"__name__": "pasted"})
     summary = json.loads((tmp_path / "runs" / "first" / "summary.json").read_text())
     explained = {
         name for row in re.findall(r"^\| (`.*?) \|", TEXT, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
