@@ -131,7 +131,7 @@ def test_curves_of_the_champion_are_means_over_seeds_with_their_range():
 def test_the_table_has_one_row_per_case_and_the_picture_one_point_per_seed():
     results = {"search-quality": search_quality()}
     picture, _, head, _, *rows = TABLES["search-quality"](results).splitlines()
-    assert picture.endswith("(images/search-quality.svg)")
+    assert picture.endswith("(../images/search-quality.svg)")
     assert head.split("|")[1].strip() == "attacker"
     assert len(rows) == 2 * 2 * 2
     assert [cell.strip() for cell in rows[0].strip("|").split("|")] == [
