@@ -66,7 +66,7 @@ def make_vec(
             `stockade.vector.BackendOptions`).
 
     Returns:
-        A Gymnasium vector environment with `true_state()`, `snapshot()`, `restore()` and more: see `BaseVectorEnv`.
+        A Gymnasium vector environment with `true_state()`, `snapshot()`, `restore()` and more, see `BaseVectorEnv`.
         Those of `async` and `ray` also have `async_reset()`, `recv()` and `send()`.
     """
     if backend not in BACKENDS:

@@ -22,13 +22,13 @@ from stockade.errors import InputError
 class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
     """Defend the network of CAGE Challenge 2.
 
-    Observation: Box(0, 1, (52,), uint8), 4 bits a host: activity in the last step, what blue believes of the host.
-        With `obs="memory"` Box(0, 1, (160,), uint8): these and blue's own history, `history.FEATURE_NAMES`.
-    Action: Discrete(145): Sleep, Monitor, then Analyse, Remove, eight decoys, Restore on each of 13 hosts.
-    Reward: at most 0; what red's root sessions, a stopped service and each Restore cost, in steps of 0.1.
-        `reward=RewardWeights(...)` weighs these three; the parts in info stay the challenge's own.
-    Termination: never. Truncation: after `horizon` steps.
-    Info: see truth.worlds_info; with `action_mask=True` also the static mask of actions that can succeed at all.
+    - Observation: Box(0, 1, (52,), uint8), 4 bits a host: activity in the last step, what blue believes of the host.
+      With `obs="memory"` Box(0, 1, (160,), uint8): these and blue's own history, `history.FEATURE_NAMES`.
+    - Action: Discrete(145): Sleep, Monitor, then Analyse, Remove, eight decoys, Restore on each of 13 hosts.
+    - Reward: at most 0; what red's root sessions, a stopped service and each Restore cost, in steps of 0.1.
+      `reward=RewardWeights(...)` weighs these three; the parts in info stay the challenge's own.
+    - Termination: never. Truncation: after `horizon` steps.
+    - Info: see truth.worlds_info; with `action_mask=True` also the static mask of actions that can succeed at all.
 
     Example:
         >>> import stockade

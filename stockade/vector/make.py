@@ -99,7 +99,7 @@ def make_vector(backend: str, factory: Factory, n_envs: int, **options: Unpack[B
         **options: see `BackendOptions`.
 
     Returns:
-        A Gymnasium vector environment, and more: see `BaseVectorEnv`; for "async" and "ray" `AsyncVectorEnv`.
+        A Gymnasium vector environment, and more, see `BaseVectorEnv`; for "async" and "ray" `AsyncVectorEnv`.
     """
     if backend not in BACKENDS[1:]:
         raise ValueError(f"backend={backend!r} is unknown; take one of {', '.join(map(repr, BACKENDS[1:]))}")
