@@ -1,4 +1,4 @@
-"""Help texts, docstrings and the changelog name pages by their files, `docs/guides/search.md`: here they become links."""
+"""Help texts, docstrings and the changelog name pages by their files, `docs/guides/search.md`: these become links."""
 
 import re
 from typing import Any
