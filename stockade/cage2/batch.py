@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 
 from stockade.cage2 import kernel
+from stockade.cage2.actions import N_RED_ACTIONS
 from stockade.cage2.config import WorldConfig
 from stockade.cage2.history import MEMORY, MEMORY_SIZE, remember_batch
 from stockade.cage2.jit import as_records
-from stockade.cage2.prepare import prepare
+from stockade.cage2.prepare import prepare, prepare_red
+from stockade.cage2.red_view import RED_MEMORY, observe_red_batch, red_mask_batch
 from stockade.cage2.scenario import N_HOSTS
 from stockade.cage2.seeds import Seeds, read_seeds
 from stockade.cage2.state import INITIAL, OBS_SIZE, WORLD, ledger_dtype
@@ -31,12 +33,14 @@ WORLDS_PER_THREAD = 8192
 Ranges = list[tuple[int, int]] | None  #: of worlds, [begin, end); None for all
 #: How records lie in memory: snapshots and checkpoints hold them as bytes, which mean nothing in another layout.
 LAYOUT = hashlib.sha256(str((WORLD, ledger_dtype(1), MEMORY)).encode()).hexdigest()[:16]
+#: The same of worlds with a red player.
+RED_LAYOUT = hashlib.sha256(str((LAYOUT, RED_MEMORY)).encode()).hexdigest()[:16]
 
 
 def _dtypes(config: WorldConfig) -> list[Any]:
-    """Of worlds, ledgers and memory. All are kept as rows of bytes: copies are quick, and equal to the last padding."""
+    """Of worlds, ledgers and memories. All are rows of bytes: copies are quick, and equal to the last padding."""
     ledger = ledger_dtype(config.horizon) if config.chance == "cyborg" else None
-    return [WORLD, ledger, MEMORY if config.obs == "memory" else None]
+    return [WORLD, ledger, MEMORY if config.obs == "memory" else None, RED_MEMORY if config.red == "player" else None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +56,7 @@ class Snapshot:
     ledgers: np.ndarray | None  #: under `chance="cyborg"`
     memory: np.ndarray | None = None  #: with `obs="memory"`
     layout: str = LAYOUT
+    red_memory: np.ndarray | None = None  #: with `red="player"`
 
     def __post_init__(self) -> None:
         for part in self.parts:
@@ -59,13 +64,13 @@ class Snapshot:
                 part.setflags(write=False)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update({"layout": "unknown", **state})
+        self.__dict__.update({"layout": "unknown", "red_memory": None, **state})
         self.__post_init__()  # pickles and copies are frozen too
 
     @property
-    def parts(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-        """Worlds, ledgers, memory."""
-        return self.worlds, self.ledgers, self.memory
+    def parts(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None, np.ndarray | None]:
+        """Worlds, ledgers, blue's memory, red's."""
+        return self.worlds, self.ledgers, self.memory, self.red_memory
 
     def __len__(self) -> int:
         return len(self.worlds)
@@ -86,6 +91,7 @@ class Batch:
     worlds: Any  #: (n,) WORLD
     ledgers: Any  #: under `chance="cyborg"`, else None
     memory: Any  #: what blue remembers, (n,) MEMORY with `obs="memory"`, else None
+    red_memory: Any  #: what red remembers, (n,) RED_MEMORY with `red="player"`, else None
 
     def __init__(self, config: WorldConfig, n: int, threads: int | None = None) -> None:
         """Set the memory aside. `threads`: None chooses by the size of the batch and the cores."""
@@ -96,8 +102,11 @@ class Batch:
         if isinstance(threads, bool) or not isinstance(threads, (int, np.integer)) or threads < 1:
             raise ValueError(f"threads={threads!r} must be a whole number of at least 1, or None to choose by size")
         self.config, self.n = config, int(n)
-        _, ledger, memory = _dtypes(config)
+        _, ledger, memory, red_memory = _dtypes(config)
         prepare(ledger, memory is not None)
+        if red_memory is not None:
+            prepare_red(ledger)
+        self.layout = LAYOUT if red_memory is None else RED_LAYOUT
         self.obs_size = OBS_SIZE if memory is None else MEMORY_SIZE
         self._bytes: list[Any] = [None if d is None else np.zeros((n, d.itemsize), np.uint8) for d in _dtypes(config)]
         parts = min(int(threads), self.n)
@@ -108,8 +117,8 @@ class Batch:
         """Views of the memory: records for us and for the kernel, the true state for users."""
         parts = [None if rows is None else rows.reshape(-1).view(dtype)
                  for rows, dtype in zip(self._bytes, _dtypes(self.config), strict=True)]  # fmt: skip
-        self.worlds, self.ledgers, self.memory = parts
-        *self.records, self._memory = [None if part is None else as_records(part) for part in parts]
+        self.worlds, self.ledgers, self.memory, self.red_memory = parts
+        *self.records, self._memory, self._red_memory = [None if x is None else as_records(x) for x in parts]
         self.constants = as_records(INITIAL), as_records(self.config.settings())
         self.truth = TrueState.of(self.worlds)
         # The 52 bits that kernels write where users get more.
@@ -133,7 +142,7 @@ class Batch:
         self._bind()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("config", "n", "obs_size", "_slices", "_bytes")}
+        return {name: getattr(self, name) for name in ("config", "n", "obs_size", "layout", "_slices", "_bytes")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -157,21 +166,42 @@ class Batch:
         over: np.ndarray,
         autoreset: bool,
         rows: np.ndarray | None = None,
+        red_actions: np.ndarray | None = None,
     ) -> None:
         """Step every world, or the (k,) `rows`, in any order; with `autoreset` those that are over begin anew instead.
 
-        `actions` are (n,) int64, checked by the caller. Written are `obs` (n, obs_size) uint8, `rewards` (n,) float64
-        and `over` (n,) bool: the episode reached its horizon.
+        `actions` are (n,) int64, checked by the caller; with `red="player"` so are `red_actions`. Written are `obs`
+        (n, obs_size) uint8, `rewards` (n,) float64 and `over` (n,) bool: the episode reached its horizon.
         """
         out = self.words_for(obs), rewards, over
         ranges = None if rows is None else _ranges(rows)
-        self._run(kernel.step_batch, *self.records, *self.constants, actions, *out, autoreset, ranges=ranges)
+        given = actions, red_actions
+        self._run(kernel.step_batch, *self.records, *self.constants, *given, *out, autoreset, ranges=ranges)
         self.remember(actions, obs, ranges)
 
     def observe(self, obs: np.ndarray) -> None:
         """Write what blue sees now, (n, obs_size) uint8, without a step."""
         self.words_for(obs)[...] = self.worlds["obs"][:, :N_HOSTS]
         self.remember(None, obs)
+
+    def observe_red(self, obs: np.ndarray, stepped: bool, rows: np.ndarray | None = None) -> None:
+        """Write what red sees, (n, 264) uint8. With `stepped` red takes in its last result: once after each step."""
+        ranges = None if rows is None else _ranges(rows)
+        self._run(
+            observe_red_batch,
+            self._red_memory,
+            self.records[0],
+            self.config.horizon,
+            stepped,
+            obs.view(np.uint64),
+            ranges=ranges,
+        )
+
+    def red_mask(self) -> np.ndarray:
+        """(n, 56) int8, 1 for the actions that red can try now."""
+        mask = np.empty((self.n, N_RED_ACTIONS), np.int8)
+        self._run(red_mask_batch, self.records[0], mask)
+        return mask
 
     def words_for(self, obs: np.ndarray) -> np.ndarray:
         """(n, 13) int32 for the kernel to write the bits of `obs` into; with `obs="memory"` on the way there."""
@@ -220,7 +250,7 @@ class Batch:
         """All worlds, or one."""
         part = slice(None) if index is None else self._one(index)
         copies: list[Any] = [None if rows is None else rows[part].copy() for rows in self._bytes]
-        return Snapshot(self.config, *copies)
+        return Snapshot(self.config, *copies[:3], self.layout, copies[3])
 
     def restore(self, snapshot: Snapshot, index: int | None = None, seed: int | None = None) -> None:
         """Put worlds back: all of them, or one. A snapshot of one world can be put into all.
@@ -237,7 +267,9 @@ class Batch:
             raise ValueError(f"the snapshot holds {len(snapshot)} worlds, which do not fit into {room}; take one of "
                              f"{room} worlds, or of a single one")  # fmt: skip
         shapes = [(None if rows is None else (len(snapshot), rows.shape[1])) for rows in self._bytes]
-        if snapshot.layout != LAYOUT or shapes != [None if part is None else part.shape for part in snapshot.parts]:
+        if snapshot.layout != self.layout or shapes != [
+            None if part is None else part.shape for part in snapshot.parts
+        ]:
             raise ValueError("the snapshot is laid out differently, as one of another version of Stockade may be")
         seeds = None if seed is None else read_seeds(seed, self.n)
         for rows, saved in zip(self._bytes, snapshot.parts, strict=True):

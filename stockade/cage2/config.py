@@ -6,10 +6,10 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from stockade.cage2.kernel import SETTINGS
-from stockade.cage2.state import BLINE, MEANDER, MIX, SLEEPING
+from stockade.cage2.state import BLINE, MEANDER, MIX, PLAYER, SLEEPING
 from stockade.errors import SettingError, did_you_mean
 
-RED_AGENTS = {"bline": BLINE, "meander": MEANDER, "sleep": SLEEPING, "mix": MIX}
+RED_AGENTS = {"bline": BLINE, "meander": MEANDER, "sleep": SLEEPING, "mix": MIX, "player": PLAYER}
 #: The reference's class names are taken too.
 RED_ALIASES = {"B_lineAgent": "bline", "RedMeanderAgent": "meander", "SleepAgent": "sleep"}
 MAX_HORIZON = 30_000  #: counters in the state have 16 bits
@@ -47,7 +47,9 @@ CHALLENGE_REWARD = RewardWeights()
 class WorldConfig:
     """Settings of a world, checked."""
 
-    red: str = "bline"  #: who attacks: bline, meander, sleep, or mix (one of the three, drawn anew each episode)
+    #: who attacks: bline, meander, sleep, mix (one of the three, drawn anew each episode), or player (red's actions are
+    #: given beside blue's)
+    red: str = "bline"
     horizon: int = 100  #: steps after which an episode is truncated; the challenge has 30, 50 and 100
     rules: str = "current"  #: or leaderboard, with which the published scores were made
     chance: str = "fast"  #: or cyborg: seeds give the reference's episodes

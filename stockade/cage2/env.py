@@ -83,7 +83,7 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
         self._actions, self._obs = np.zeros(1, np.int64), np.zeros((1, batch.obs_size), np.uint8)
         self._reward, self._over = np.zeros(1, np.float64), batch.worlds["over"] != 0
         out = batch.words_for(self._obs), self._reward, self._over
-        self._step_arguments = (*batch.records, *batch.constants, self._actions, *out, False, 0, 1)
+        self._step_arguments = (*batch.records, *batch.constants, self._actions, None, *out, False, 0, 1)
         self._bits, self._world_info = self._obs[0], WorldInfo(batch.worlds)
 
     def over_world(self, batch: Batch, i: int) -> CAGE2Env:

@@ -34,11 +34,11 @@ MEMORY = np.dtype(
 #: (41, 2) host and decoy of each decoy that can stand at all.
 _PLACES = np.argwhere(ACTION_MASK[2:].reshape(-1, N_HOSTS)[FIRST_DECOY:RESTORE].T)
 #: Bit k of the clock: at least so many steps are left.
-_CLOCK = np.array([2, 3, 5, 8, 12, 18, 25, 35, 50, 75])
+CLOCK = np.array([2, 3, 5, 8, 12, 18, 25, 35, 50, 75])
 _KINDS = ("Analyse", "Remove", "decoy", "Restore")
 _KIND_GROUP = np.array([0, 1, *[2] * len(DECOYS), 3])  #: place of an action's kind among these
 
-_SIZES = (OBS_SIZE, len(_PLACES), N_HOSTS, N_HOSTS, N_HOSTS, len(_KINDS), N_HOSTS, 1, len(_CLOCK))
+_SIZES = (OBS_SIZE, len(_PLACES), N_HOSTS, N_HOSTS, N_HOSTS, len(_KINDS), N_HOSTS, 1, len(CLOCK))
 (_DECOY_BITS, _SCANNED_BITS, _EXPLOITED_BITS, _RESTORED_BITS, _KIND_BITS, _TARGET_BITS, _FAILED_BIT, _CLOCK_BITS,
  MEMORY_SIZE) = itertools.accumulate(_SIZES)  # fmt: skip
 
@@ -50,7 +50,7 @@ FEATURE_NAMES: tuple[str, ...] = (
     *(f"last action {kind}" for kind in _KINDS),
     *(f"last action on {host}" for host in HOSTS),
     "last action failed",
-    *(f"{steps} steps left or more" for steps in _CLOCK),
+    *(f"{steps} steps left or more" for steps in CLOCK),
 )
 
 
@@ -100,8 +100,8 @@ def _write(memory: Any, bits: Any, steps_left: Any, out: Any) -> None:
         out[_KIND_BITS + _KIND_GROUP[kind]] = 1
         out[_TARGET_BITS + np.int64(ACTION_HOST[memory.action])] = 1
     out[_FAILED_BIT] = memory.failed
-    for i in range(len(_CLOCK)):
-        out[_CLOCK_BITS + i] = steps_left >= _CLOCK[i]
+    for i in range(len(CLOCK)):
+        out[_CLOCK_BITS + i] = steps_left >= CLOCK[i]
 
 
 @cached(*KERNEL_SOURCES, "cage2/history.py")

@@ -18,8 +18,9 @@ import numpy as np
 
 #: The files that the simulator is compiled from: what kernel.py imports, directly or not (a test compares).
 KERNEL_SOURCES = (
-    "cage2/actions.py", "cage2/blue.py", "cage2/chance.py", "cage2/green.py", "cage2/jit.py", "cage2/kernel.py",
-    "cage2/ledger.py", "cage2/mt19937.py", "cage2/observe.py", "cage2/red.py", "cage2/scenario.py", "cage2/state.py",
+    "cage2/actions.py", "cage2/attackers.py", "cage2/blue.py", "cage2/chance.py", "cage2/green.py", "cage2/jit.py",
+    "cage2/kernel.py", "cage2/ledger.py", "cage2/mt19937.py", "cage2/observe.py", "cage2/red.py", "cage2/scenario.py",
+    "cage2/state.py",
 )  # fmt: skip
 OPTIONS = {"nogil": True, "error_model": "numpy"}
 compiled = numba.njit(**OPTIONS)

@@ -1,6 +1,7 @@
 """One step of a world, and the entry points that run it over a batch.
 
 actions (n,) -> step_batch: for each world blue, green, red, reward, observe -> observations (n, 13 words), rewards (n,)
+Red's action is its attacker's choice, or one of a second array of actions (n,).
 
 `ledgers` is None under `chance="fast"`. Entry points work on worlds [begin, end), so that threads can share a batch.
 """
@@ -8,13 +9,14 @@ actions (n,) -> step_batch: for each world blue, green, red, reward, observe -> 
 import numpy as np
 
 from stockade.cage2 import chance, mt19937
-from stockade.cage2.actions import ACTION_KIND, N_ACTIONS, RESTORE
+from stockade.cage2.actions import ACTION_KIND, RESTORE
+from stockade.cage2.attackers import red_chooses
 from stockade.cage2.blue import blue_acts
 from stockade.cage2.green import green_acts
 from stockade.cage2.jit import KERNEL_SOURCES, cached, compiled
 from stockade.cage2.ledger import begin_episode
 from stockade.cage2.observe import copy_observation, forget_activity, monitor
-from stockade.cage2.red import red_acts, red_chooses
+from stockade.cage2.red import red_acts
 from stockade.cage2.scenario import RESTORE_COST, SERVICE_DOWN_COST
 
 #: One row, the same for all worlds of a batch: see WorldConfig.settings.
@@ -29,13 +31,13 @@ SETTINGS = np.dtype(
 
 
 @compiled
-def step(world, ledger, action, settings):
-    """Advance one world by one action of blue."""
+def step(world, ledger, action, red_actions, i, settings):
+    """Advance world i by an action of blue, and by red's out of `red_actions`: if None, its attacker chooses."""
     forget_activity(world)
     blue_acts(world, ledger, action)
     if settings.green_active:
         green_acts(world, ledger)
-    red_chooses(world, ledger)
+    red_chooses(world, ledger, red_actions, i)
     red_acts(world, ledger, settings.leaderboard)
     world.reward = reward(world, action)
     monitor(world)
@@ -84,8 +86,11 @@ entry_point = cached(*KERNEL_SOURCES)
 
 
 @entry_point
-def step_batch(worlds, ledgers, initial, settings, actions, obs, rewards, over, autoreset, begin, end):
-    """Step worlds [begin, end). With `autoreset`, a world whose episode was over begins a new one instead."""
+def step_batch(worlds, ledgers, initial, settings, actions, red_actions, obs, rewards, over, autoreset, begin, end):
+    """Step worlds [begin, end). With `autoreset`, a world whose episode was over begins a new one instead.
+
+    `red_actions` are (n,) or None: see `step`.
+    """
     weighted = settings[0].weighted
     for i in range(begin, end):
         if autoreset and worlds[i].over:
@@ -93,7 +98,7 @@ def step_batch(worlds, ledgers, initial, settings, actions, obs, rewards, over, 
             rewards[i] = 0.0
             over[i] = False
         else:
-            step(worlds[i], ledger_of(ledgers, i), actions[i], settings[0])
+            step(worlds[i], ledger_of(ledgers, i), actions[i], red_actions, i, settings[0])
             rewards[i] = weighted_reward(worlds[i], actions[i], settings[0]) if weighted else worlds[i].reward / 10.0
             over[i] = worlds[i].over
         copy_observation(worlds[i], obs[i])
@@ -126,9 +131,9 @@ def peek_batch(ledgers, scratch, peeks, drawn):
 
 
 @entry_point
-def are_valid(actions):
-    """Are all of these actions? Without an early end, so that the compiler can vectorise it."""
+def are_valid(actions, count):
+    """Are all of these actions below `count`? Without an early end, so that the compiler can vectorise it."""
     largest = np.uint64(0)
     for action in actions:
         largest = max(largest, np.uint64(action))  # a negative one becomes a large one
-    return largest < N_ACTIONS
+    return largest < np.uint64(count)

@@ -17,8 +17,10 @@ from typing import Any
 import numpy as np
 
 from stockade.cage2 import kernel
+from stockade.cage2.actions import N_ACTIONS, N_RED_ACTIONS
 from stockade.cage2.history import MEMORY, MEMORY_SIZE, remember_batch
 from stockade.cage2.jit import JIT_DISABLED
+from stockade.cage2.red_view import RED_MEMORY, RED_OBS_SIZE, observe_red_batch, red_mask_batch
 from stockade.cage2.state import INITIAL, OBS_SIZE, WORLD
 
 try:
@@ -48,8 +50,8 @@ def prepare(ledger: np.dtype | None, memory: bool = False) -> None:
         obs = bits.view(np.int32)
         kernel.seed_batch(worlds, ledgers, np.zeros(1, np.uint64), everyone, 0, 1)
         kernel.reset_batch(worlds, ledgers, *constants, everyone, obs, 0, 1)
-        kernel.step_batch(worlds, ledgers, *constants, actions, obs, np.zeros(1), everyone, False, 0, 1)
-        kernel.are_valid(actions)
+        kernel.step_batch(worlds, ledgers, *constants, actions, None, obs, np.zeros(1), everyone, False, 0, 1)
+        kernel.are_valid(actions, N_ACTIONS)
         if ledger is not None:
             kernel.peek_batch(ledgers, np.zeros(1, ledger), np.zeros(1, np.uint32), np.zeros(1, np.int64))
     if memory:
@@ -57,6 +59,22 @@ def prepare(ledger: np.dtype | None, memory: bool = False) -> None:
         with _alone(remember_batch, "memory", 1):
             for acted in (actions, None):
                 remember_batch(np.zeros(1, MEMORY), acted, *lived, 0, 1)
+
+
+@functools.cache
+def prepare_red(ledger: np.dtype | None) -> None:
+    """Make the kernels of `red="player"` ready."""
+    if JIT_DISABLED:
+        return
+    worlds, ledgers = np.zeros(1, WORLD), None if ledger is None else np.zeros(1, ledger)
+    actions, obs = np.zeros(1, np.int64), np.zeros((1, RED_OBS_SIZE), np.uint8).view(np.uint64)
+    out = np.zeros((1, OBS_SIZE), np.uint8).view(np.int32), np.zeros(1), np.ones(1, np.bool_)
+    kind, seconds = (0, 10) if ledger is None else (ledger.itemsize, 30)
+    with _alone(kernel.step_batch, f"player{kind}", seconds):
+        settings = np.ones(1, kernel.SETTINGS)
+        kernel.step_batch(worlds, ledgers, INITIAL, settings, actions, actions, *out, False, 0, 1)
+        observe_red_batch(np.zeros(1, RED_MEMORY), worlds, 1, True, obs, 0, 1)
+        red_mask_batch(worlds, np.zeros((1, N_RED_ACTIONS), np.int8), 0, 1)
 
 
 @contextlib.contextmanager

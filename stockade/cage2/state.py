@@ -16,7 +16,7 @@ from stockade.cage2.scenario import FOOTHOLD, N_DECOYS, N_HOSTS, N_SUBNETS, NOBO
 
 OBS_SIZE = 4 * N_HOSTS
 NO_ACCESS, USER_ACCESS, ROOT_ACCESS = 0, 1, 2
-SLEEPING, BLINE, MEANDER, MIX = 0, 1, 2, 3
+SLEEPING, BLINE, MEANDER, MIX, PLAYER = range(5)
 
 WORLD = np.dtype(
     [

@@ -10,12 +10,12 @@ import numpy as np
 from stockade.cage2 import scenario
 from stockade.cage2.actions import ACTION_KIND, ACTION_NAMES, FALSE, RED_TARGETS, RED_TYPES, RESTORE, red_action_name
 from stockade.cage2.scenario import HOSTS, N_HOSTS, N_SUBNETS, NOBODY, SUBNET_OF, SUBNETS
-from stockade.cage2.state import BLINE, MEANDER, SLEEPING
+from stockade.cage2.state import BLINE, MEANDER, PLAYER, SLEEPING
 from stockade.text import Table
 
 ACCESS_NAMES = ("none", "user", "root")
 SUCCESS_NAMES = ("FALSE", "TRUE", "UNKNOWN")
-RED_NAMES = {SLEEPING: "sleep", BLINE: "bline", MEANDER: "meander"}
+RED_NAMES = {SLEEPING: "sleep", BLINE: "bline", MEANDER: "meander", PLAYER: "player"}
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class TrueState:
     known_addresses: np.ndarray  #: (n,) int32, bit h: red knows the address of host h
     known_names: np.ndarray  #: (n,) int32, bit h: red has been on host h
     known_subnets: np.ndarray  #: (n,) int32, bit s: red knows subnet s
-    red: np.ndarray  #: (n,) uint8, who attacks: 0 sleep, 1 bline, 2 meander
+    red: np.ndarray  #: (n,) uint8, who attacks: 0 sleep, 1 bline, 2 meander, 4 a player
     red_type: np.ndarray  #: (n,) int8, red's last action (actions.RED_TYPES)
     red_target: np.ndarray  #: (n,) int8, its target (actions.RED_TARGETS), or -1
     red_success: np.ndarray  #: (n,) int8, 0 false, 1 true, 2 unknown

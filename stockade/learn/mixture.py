@@ -135,7 +135,7 @@ def make_mixture(cells: Sequence[Cell], n: int) -> NativeVectorEnv | MixedVector
 
 
 # ------------------------------------------------------------------------------------------------- state, for resume
-_SAVED = "worlds", "ledgers", "memory"
+_SAVED = "worlds", "ledgers", "memory", "red_memory"
 
 
 def save_worlds(envs: Any) -> dict[str, np.ndarray]:

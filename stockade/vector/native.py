@@ -7,6 +7,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from stockade.cage2 import kernel
+from stockade.cage2.actions import N_ACTIONS
 from stockade.cage2.batch import Batch, Snapshot
 from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights
 from stockade.cage2.env import CAGE2Env
@@ -129,6 +130,6 @@ class _CompiledGate(ActionGate):
     def put(self, target: Tree, actions: Any, count: int, rows: Any = slice(None), env_ids: Any = None) -> None:
         if type(actions) is np.ndarray and actions.dtype == np.int64 and actions.shape == (count,):
             target[...] = actions
-            if kernel.are_valid(target):
+            if kernel.are_valid(target, N_ACTIONS):
                 return
         super().put(target, actions, count, rows, env_ids)
