@@ -55,10 +55,12 @@ class Snapshot:
     worlds: np.ndarray
     ledgers: np.ndarray | None  #: under `chance="cyborg"`
     memory: np.ndarray | None = None  #: with `obs="memory"`
-    layout: str = LAYOUT
     red_memory: np.ndarray | None = None  #: with `red="player"`
+    layout: str = ""  #: of the records; by default the present one
 
     def __post_init__(self) -> None:
+        if not self.layout:
+            object.__setattr__(self, "layout", LAYOUT if self.red_memory is None else RED_LAYOUT)
         for part in self.parts:
             if part is not None:
                 part.setflags(write=False)
@@ -106,7 +108,6 @@ class Batch:
         prepare(ledger, memory is not None)
         if red_memory is not None:
             prepare_red(ledger)
-        self.layout = LAYOUT if red_memory is None else RED_LAYOUT
         self.obs_size = OBS_SIZE if memory is None else MEMORY_SIZE
         self._bytes: list[Any] = [None if d is None else np.zeros((n, d.itemsize), np.uint8) for d in _dtypes(config)]
         parts = min(int(threads), self.n)
@@ -142,7 +143,7 @@ class Batch:
         self._bind()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("config", "n", "obs_size", "layout", "_slices", "_bytes")}
+        return {name: getattr(self, name) for name in ("config", "n", "obs_size", "_slices", "_bytes")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -250,7 +251,7 @@ class Batch:
         """All worlds, or one."""
         part = slice(None) if index is None else self._one(index)
         copies: list[Any] = [None if rows is None else rows[part].copy() for rows in self._bytes]
-        return Snapshot(self.config, *copies[:3], self.layout, copies[3])
+        return Snapshot(self.config, *copies)
 
     def restore(self, snapshot: Snapshot, index: int | None = None, seed: int | None = None) -> None:
         """Put worlds back: all of them, or one. A snapshot of one world can be put into all.
@@ -267,7 +268,8 @@ class Batch:
             raise ValueError(f"the snapshot holds {len(snapshot)} worlds, which do not fit into {room}; take one of "
                              f"{room} worlds, or of a single one")  # fmt: skip
         shapes = [(None if rows is None else (len(snapshot), rows.shape[1])) for rows in self._bytes]
-        if snapshot.layout != self.layout or shapes != [
+        layout = LAYOUT if self.red_memory is None else RED_LAYOUT
+        if snapshot.layout != layout or shapes != [
             None if part is None else part.shape for part in snapshot.parts
         ]:
             raise ValueError("the snapshot is laid out differently, as one of another version of Stockade may be")

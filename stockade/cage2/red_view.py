@@ -26,8 +26,6 @@ A blocked scan of the Operational subnet shows that no session is left on Enterp
 believing, whatever blue has done.
 """
 
-from typing import Any
-
 import numpy as np
 
 from stockade.cage2 import actions, scenario
@@ -72,7 +70,7 @@ for _table in (_SPREAD, _CLOCK_BITS):
 
 
 @compiled
-def _forget(memory: Any) -> None:
+def _forget(memory):
     """An episode begins with the foothold."""
     memory.sessions = memory.roots = 1 << FOOTHOLD
     memory.failed = 0
@@ -80,7 +78,7 @@ def _forget(memory: Any) -> None:
 
 
 @compiled
-def _remember(memory: Any, world: Any) -> None:
+def _remember(memory, world):
     """Take in how red's last action went. Without branches, because the processor cannot predict a player's actions."""
     kind, target = world.red_type, max(np.int64(world.red_target), 0)
     exploits, escalates = np.int64(kind == actions.EXPLOIT), np.int64(kind == actions.ESCALATE)
@@ -101,7 +99,7 @@ def _remember(memory: Any, world: Any) -> None:
 
 
 @compiled
-def _write(memory: Any, world: Any, steps_left: Any, out: Any) -> None:
+def _write(memory, world, steps_left, out):
     """The 264 bits into 33 words of 8 bytes: 64 bits at a time, at the places that the table above names."""
     ports, failed = world.red_ports, np.int64(memory.failed)
     hosts = np.int64(world.known_addresses) | np.int64(world.known_names) << 13
@@ -130,7 +128,7 @@ def _write(memory: Any, world: Any, steps_left: Any, out: Any) -> None:
 
 
 @compiled
-def _spread(out: Any, place: Any, bits: Any) -> None:
+def _spread(out, place, bits):
     """Write 64 bits as 8 words from `place`."""
     bits = np.uint64(bits)
     for k in range(8):
@@ -141,7 +139,7 @@ entry_point = cached(*KERNEL_SOURCES, "cage2/history.py", "cage2/red_view.py")
 
 
 @entry_point
-def observe_red_batch(memory, worlds, horizon, stepped, out, begin, end):  # type: ignore[no-untyped-def]
+def observe_red_batch(memory, worlds, horizon, stepped, out, begin, end):
     """What red sees in worlds [begin, end), (n, 33) uint64; if they were `stepped`, it takes in its last result."""
     for i in range(begin, end):
         if worlds[i].time == 0:
@@ -152,7 +150,7 @@ def observe_red_batch(memory, worlds, horizon, stepped, out, begin, end):  # typ
 
 
 @entry_point
-def red_mask_batch(worlds, out, begin, end):  # type: ignore[no-untyped-def]
+def red_mask_batch(worlds, out, begin, end):
     """The actions that red can try, (n, 56) int8: those whose subnet, address or host name it knows, and Sleep."""
     for i in range(begin, end):
         for a in range(N_RED_ACTIONS):

@@ -155,7 +155,8 @@ def restore_worlds(envs: Any, arrays: dict[str, np.ndarray]) -> bool:
         return False
     if "worlds" not in arrays:
         raise ValueError("the checkpoint does not hold these worlds; it is of another backend or mixture")
-    envs.restore(Snapshot(envs.config, arrays["worlds"], arrays.get("ledgers"), arrays.get("memory")))
+    parts: list[Any] = [arrays.get(name) for name in _SAVED]
+    envs.restore(Snapshot(envs.config, *parts))
     return True
 
 

@@ -129,10 +129,9 @@ def test_what_red_cannot_try_fails_and_draws_nothing(chance):
     for action in np.flatnonzero(tables[0].batch.red_mask()[0] == 0):
         assert tables[0].play(action) == actions.FALSE
         assert tables[1].play(SLEEP) == actions.UNKNOWN
-    mine, other = (table.batch.worlds.copy() for table in tables)
-    for field in ("red_type", "red_target", "red_success"):
-        mine[field] = other[field]
-    assert mine.tobytes() == other.tobytes()
+    mine, other = (table.batch.worlds for table in tables)
+    differ = {name for name in mine.dtype.names if mine[name].tobytes() != other[name].tobytes()}
+    assert differ == {"red_type", "red_target", "red_success"}
     if chance == "cyborg":
         assert tables[0].batch.peek()[0] == tables[1].batch.peek()[0]
 
@@ -140,7 +139,7 @@ def test_what_red_cannot_try_fails_and_draws_nothing(chance):
 # ----------------------------------------------------------------------------------------------------- what red sees
 def expected(world, memory, horizon):
     """The bits once more, by the names of the features, in plain Python."""
-    bits = {name: 0 for name in RED_FEATURE_NAMES}
+    bits = dict.fromkeys(RED_FEATURE_NAMES, 0)
     for h, host in enumerate(HOSTS):
         bits[f"knows address of {host}"] = int(world["known_addresses"]) >> h & 1
         bits[f"knows name of {host}"] = int(world["known_names"]) >> h & 1
@@ -192,25 +191,27 @@ def learn(memory, world, allowed):
 )
 def test_the_bits_say_what_their_names_say(chance, rules, green):
     """Red tries what it can, mostly going forward, so that it gets far; blue plays at random."""
-    table = Table(n=12, horizon=90, chance=chance, rules=rules, green=green)
+    table = Table(n=4, horizon=400, chance=chance, rules=rules, green=green)
     generator = np.random.default_rng(1)
     start = {"sessions": {"User0"}, "roots": {"User0"}, "failed": set(), "discovered": set(), "impact": False}
     memories = [dict(start) for _ in range(table.batch.n)]
     seen = set()
-    for _ in range(90):
+    for _ in range(400):
         mask = table.batch.red_mask()
         weight = np.where(mask, np.repeat([0.2, 0.5, 1.0, 3.0, 3.0, 1.0], [1, 3, 13, 13, 13, 13]), 0.02)
         red = np.array([generator.choice(N_RED_ACTIONS, p=row / row.sum()) for row in weight])
-        blue = np.where(generator.random(table.batch.n) < 0.3, generator.integers(N_ACTIONS, size=table.batch.n), 0)
+        blue = np.where(generator.random(table.batch.n) < 0.04, generator.integers(N_ACTIONS, size=table.batch.n), 0)
         table.play(red, blue)
         for i, world in enumerate(table.batch.worlds):
             learn(memories[i], world, mask[i, red[i]])
-            wanted = expected(world, memories[i], 90)
+            wanted = expected(world, memories[i], 400)
             assert dict(zip(RED_FEATURE_NAMES, table.red_obs[i].tolist(), strict=True)) == wanted
             seen |= {name for name, bit in wanted.items() if bit}
-    unseen = set(RED_FEATURE_NAMES) - seen
+    unseen = {name for name in RED_FEATURE_NAMES if " has port " not in name} - seen
     assert {"root on Op_Server0", "last Impact succeeded", "knows subnet Operational"} <= seen
-    assert len(unseen) < 75, "most bits were 1 somewhere; a host has a few of the twelve ports"
+    assert unseen <= {f"{what} Defender" for what in ("knows name of", "session on", "root on")} | {
+        f"last action {what}" for what in ("on Operational",)
+    }
 
 
 def test_a_new_episode_begins_with_nothing_but_the_foothold():
@@ -286,8 +287,6 @@ def test_scripted_attackers_choose_among_the_same_actions():
         for _ in range(100):
             mask = batch.red_mask()
             batch.step(generator.integers(N_ACTIONS, size=20), obs, rewards, over, False)
-            chosen = [
-                actions.red_action_name(*pair)
-                for pair in zip(batch.worlds["red_type"], batch.worlds["red_target"], strict=True)
-            ]
-            assert all(mask[i, red_action_index(name)] for i, name in enumerate(chosen))
+            done = zip(batch.worlds["red_type"], batch.worlds["red_target"], strict=True)
+            chosen = [red_action_index(actions.red_action_name(kind, target)) for kind, target in done]
+            assert mask[np.arange(20), chosen].all()
