@@ -269,9 +269,7 @@ class Batch:
                              f"{room} worlds, or of a single one")  # fmt: skip
         shapes = [(None if rows is None else (len(snapshot), rows.shape[1])) for rows in self._bytes]
         layout = LAYOUT if self.red_memory is None else RED_LAYOUT
-        if snapshot.layout != layout or shapes != [
-            None if part is None else part.shape for part in snapshot.parts
-        ]:
+        if snapshot.layout != layout or shapes != [None if part is None else part.shape for part in snapshot.parts]:
             raise ValueError("the snapshot is laid out differently, as one of another version of Stockade may be")
         seeds = None if seed is None else read_seeds(seed, self.n)
         for rows, saved in zip(self._bytes, snapshot.parts, strict=True):

@@ -16,7 +16,7 @@ from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights, WorldConfig
 from stockade.cage2.seeds import read_seeds
 from stockade.cage2.state import WORLD
 from stockade.cage2.truth import TrueState, WorldInfo, render_world
-from stockade.errors import InputError
+from stockade.errors import InputError, SettingError
 
 
 class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
@@ -61,6 +61,8 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
     ) -> None:
         """Make a world; see WorldConfig for the first seven, the class for the rest."""
         self.config = WorldConfig(red, horizon, rules, chance, green, obs, reward)
+        if self.config.red == "player":
+            raise SettingError("red", red, "is for red's actions from outside, which this environment does not take")
         if render_mode not in (None, "ansi"):
             raise ValueError(f"render_mode={render_mode!r} is unknown; take None or 'ansi'")
         self.render_mode = render_mode
