@@ -25,7 +25,7 @@ from stockade.files import write_durably
 from stockade.text import Table, plural
 
 _MEASURED = ("benchmarks", "throughput", "scaling", "kernel", "training-speed", "search")
-PAGES = (Path("docs/about/first-version.md"), *(Path(f"docs/results/{name}.md") for name in _MEASURED))
+PAGES = (Path("README.md"), Path("docs/about/first-version.md"), *(Path(f"docs/results/{name}.md") for name in _MEASURED))
 FIRST_VERSION = RESULTS.parent / "first_version.json"
 
 
@@ -141,8 +141,34 @@ def _overview(results: Results) -> str:
     return Table(["steps/s, 200 environments", *columns], rows, align="lrrrr").markdown()
 
 
+def _readme(results: Results) -> str:
+    """The few figures of the first page, each beside what it is to be compared with, and the machine."""
+    asked: list[tuple[str, tuple[str, Tags], str, tuple[str, Tags]]] = [
+        ("steps/s of 200 worlds in one process", _steps("native"), "CybORG 2.1, 20 in workers: ",
+         ("throughput", {"world": "CybORG", "mode": "steps only", "backend": "shared_memory", "n_envs": 20})),
+        ("steps/s of 200 environments in workers", _steps("shared_memory"), "`AsyncVectorEnv` of Gymnasium: ",
+         _steps("Gymnasium AsyncVectorEnv")),
+        ("episodes/s of PPO, 256 environments", ("train", {"n_envs": 256, "case": "2 threads"}),
+         "PPO of Stable-Baselines3, the same networks and batches: ",
+         ("train", {"n_envs": 256, "case": "Stable-Baselines3"})),
+    ]  # fmt: skip
+    rows = []
+    for what, (bench, tags), beside, (other, others) in asked:
+        texts = [found[0].text if (found := figures(results, name, what.split()[0], **some)) else "not measured"
+                 for name, some in ((bench, tags), (other, others))]  # fmt: skip
+        rows.append([what, texts[0], beside + texts[1]])
+    used = [results[name] for name in ("throughput", "train") if name in results]
+    machines = sorted({f"{plural(result.stamp['cores'], 'core')} of {result.stamp['cpu']}" for result in used})
+    table = Table(["", "Stockade", "beside it"], rows, align="lrl").markdown()
+    return f"{table}\n\nMedians and ranges of rounds that take turns, on {' and '.join(machines) or 'no machine yet'}."
+
+
+def _steps(backend: str) -> tuple[str, Tags]:
+    return "throughput", {"world": "built-in", "mode": "steps only", "backend": backend, "n_envs": 200}
+
+
 def _first_version(results: Results) -> str:
-    """What the notes of the first version claim, what it did when measured here, and the figures that answer it now."""
+    """What the first version claimed, what it did when measured here, and the figures that answer it now."""
     rows = []
     for claim in json.loads(FIRST_VERSION.read_text()):
         now = []
@@ -151,7 +177,7 @@ def _first_version(results: Results) -> str:
             space = "" if ask["unit"].startswith("%") else " "
             now.append(f"{ask['label']}{found[0].text}{space}{ask['unit']}" if found else "not measured")
         rows.append([claim["claim"], claim["notes"], claim["measured"], "; ".join(now)])
-    heads = ["claim", "notes of the first version", "first version, measured", "now"]
+    heads = ["claim", "first version, claimed", "first version, measured", "now"]
     return Table(heads, rows, align="llll").markdown()
 
 
@@ -170,6 +196,7 @@ _WORKERS = {"by": "workers", "head": "{} workers"}
 TABLES: dict[str, Callable[[Results], str]] = {
     "runs": _runs,
     "overview": _overview,
+    "readme": _readme,
     "first-version": _first_version,
     **{f"throughput-{world}{end}": grid("throughput", "steps/s", "backend", world=world, mode=mode, to=None)
        for world, (end, mode) in product(("built-in", "synthetic"), _TRUTH.items())},
