@@ -25,7 +25,11 @@ from stockade.files import write_durably
 from stockade.text import Table, plural
 
 _MEASURED = ("benchmarks", "throughput", "scaling", "kernel", "training-speed", "search")
-PAGES = (Path("README.md"), Path("docs/about/first-version.md"), *(Path(f"docs/results/{name}.md") for name in _MEASURED))
+PAGES = (
+    Path("README.md"),
+    Path("docs/about/first-version.md"),
+    *(Path(f"docs/results/{name}.md") for name in _MEASURED),
+)
 FIRST_VERSION = RESULTS.parent / "first_version.json"
 
 

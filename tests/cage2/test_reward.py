@@ -20,7 +20,7 @@ from stockade.errors import InputError
 from .play import CHANCES, play, random_actions
 from .traces import load
 
-RULES_PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "rules.md"
+REWARD_PAGE = Path(__file__).parents[2] / "docs" / "guides" / "own-reward.md"
 #: Tenths per step that a host costs while red has root, as the table of docs/concepts/rules.md has them.
 COSTS = np.array([1, 10, 10, 10, 1, 1, 1, 10, 0, 1, 1, 1, 1])
 SERVICE_COST, RESTORE_COST = 100, 10
@@ -129,11 +129,11 @@ def test_a_configuration_survives_json():
     assert WorldConfig(**json.loads(json.dumps(dataclasses.asdict(config)))) == config
 
 
-def test_the_wrapper_of_the_rules_page_runs():
-    blocks = re.findall(r"```python\n(.*?)```", RULES_PAGE.read_text(), re.DOTALL)
+def test_the_wrapper_of_the_page_on_rewards_runs():
+    blocks = re.findall(r"```python\n(.*?)```", REWARD_PAGE.read_text(), re.DOTALL)
     example = next(block for block in blocks if "VectorRewardWrapper" in block)
     names: dict = {}
-    exec(compile(example, RULES_PAGE.name, "exec"), names)
+    exec(compile(example, REWARD_PAGE.name, "exec"), names)
     with stockade.make_vec(200, red="meander") as plain:
         plain.reset(seed=1)
         wrapped = names["envs"]
