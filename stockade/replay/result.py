@@ -171,21 +171,23 @@ class Replay:
 
 
 def assemble(names: Sequence[str], title: str, content: dict[str, Any], allowed: str = "") -> tuple[str, str]:
-    """A page of files in page/ (HTML, then CSS, then JavaScript), and its Content-Security-Policy.
+    """A page of files in page/ (HTML, then CSS, then JavaScript) in their frame, and its Content-Security-Policy.
 
     The content is data: only the script and the style of the package can take effect. `allowed` is added to the policy.
     """
     page = files("stockade.replay") / "page"
-    texts = {name: (page / name).read_text("utf-8") for name in names}
-    style, script = ("".join(texts[name] for name in names if name.endswith(end)) for end in (".css", ".js"))
+    frame, *texts = ((page / name).read_text("utf-8") for name in ("frame.html", *names))
+    body, style, script = (
+        "".join(text for name, text in zip(names, texts, strict=True) if name.endswith(end))
+        for end in (".html", ".css", ".js")
+    )
     data = json.dumps(content, allow_nan=False, separators=(",", ":"))
     for sign in "<>&":  # so that no text in it can end the element
         data = data.replace(sign, f"\\u{ord(sign):04x}")
     policy = f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'{allowed}"
-    parts = {"title": html.escape(title), "policy": policy, "style": style, "script": script, "content": data}
-    return re.sub(
-        r"@(\w+)@", lambda place: parts[place[1]], texts[names[0]]
-    ), policy  # in one pass: no part is searched
+    parts = {"title": html.escape(title), "policy": policy, "style": style, "body": body, "script": script,
+             "content": data}  # fmt: skip
+    return re.sub(r"@(\w+)@", lambda place: parts[place[1]], frame), policy  # in one pass: no part is searched
 
 
 def observed(seen: np.ndarray) -> dict[str, list[str]]:
