@@ -10,16 +10,17 @@ RAY := .venv-ray
 OLD_GYMNASIUM_TESTS := tests/contract tests/cage2/test_interface.py tests/cage2/test_autoreset.py
 
 .DEFAULT_GOAL := help
-.PHONY: help search test test-slow test-docs test-ray chaos browser docs pictures lint format clean
+.PHONY: help search test test-slow test-docs test-ray test-release test-oldest test-newest
+.PHONY: chaos browser docs build pictures lint format clean
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z -]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
 search: $(VENV)/installed-run ## set up and run a small workflow search: about a minute
 	$(VENV)/bin/stockade search --max-steps 30 --total-episodes 150000
 	@$(VENV)/bin/stockade report "$$(dirname "$$(ls -t runs/*/summary.json | head -1)")"
 
-test: lint $(RAY)/installed ## set up and run every check: ruff, mypy, pytest without the slow tests, the essential ones of Ray
+test: lint $(if $(strip $(PYTEST_ARGS)),,$(RAY)/installed) ## set up and run every check: ruff, mypy, pytest without the slow tests, the essential ones of Ray
 	$(RUN) -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
 	$(if $(strip $(PYTEST_ARGS)),@echo 'Only what PYTEST_ARGS says; `make test-ray` for the tests of Ray.',\
 	    $(RAY)/bin/python -m pytest -m "essential and not slow" tests/ray)
@@ -40,6 +41,12 @@ test-ray: $(RAY)/installed ## all tests that need Ray, and those of vector envir
 chaos: $(VENV)/installed-dev ## random faults for MINUTES=10, from a SEED; ONLY= some kinds of scenarios: docs/about/reliability.md
 	$(RUN) -m tests.chaos --minutes $(or $(MINUTES),10) --seed "$(SEED)" --only "$(ONLY)"
 
+test-release: $(VENV)/installed-dev ## build, install the wheel into an empty environment, use it there: part of test-slow
+	$(RUN) -m pytest -m slow tests/release $(PYTEST_ARGS)
+
+test-oldest test-newest: test-%: .venv-%/installed ## with the oldest or newest dependencies that pyproject.toml allows
+	.venv-$*/bin/python -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
+
 # The pages are tested in a real browser. Without one, their tests are skipped, and say so.
 browser: ## install Chromium for the tests of pages, where there is none: Debian or Ubuntu, as root
 	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then echo "Chromium is there."; \
@@ -51,6 +58,9 @@ browser: ## install Chromium for the tests of pages, where there is none: Debian
 docs: $(VENV)/installed-docs ## build the documentation site into site/; DOCS_EXECUTE=0 leaves out running the tutorials
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
 	@echo "Open site/index.html."
+
+build: $(VENV)/installed-dev ## source distribution and wheel, into dist/
+	$(RUN) -m build
 
 pictures: $(VENV)/installed-dev ## draw all pictures of README and docs; those of README need Chromium and two minutes
 	$(RUN) benchmarks/pages.py
@@ -66,7 +76,7 @@ format: $(VENV)/installed-dev ## let ruff sort imports, repair and format
 	$(RUN) -m ruff format
 
 clean: ## remove .venv, caches and builds
-	rm -rf $(VENV) $(RAY) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(RAY) .venv-oldest .venv-newest build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ---------------------------------------------------------------------------------------------------------------- set-up
@@ -96,4 +106,11 @@ $(RAY)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(RAY)
 	grep -v '^gymnasium' constraints.txt > $(RAY)/constraints.txt
 	$(RAY)/bin/python -m pip install --disable-pip-version-check -q -c $(RAY)/constraints.txt -e '.[train,ray,sb3,dev]'
+	@touch $@
+
+.venv-%/installed: pyproject.toml constraints.txt
+	@echo "Setting up .venv-$*, with the $* dependencies: once, a few minutes."
+	$(PYTHON) -m venv .venv-$*
+	$(PYTHON) tests/release/dependencies.py $* > .venv-$*/constraints.txt
+	.venv-$*/bin/python -m pip install --disable-pip-version-check -q -c .venv-$*/constraints.txt -e '.[train,sb3,plots,dev]'
 	@touch $@

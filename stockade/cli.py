@@ -17,7 +17,6 @@ import tyro
 
 import stockade
 from stockade import startup
-from stockade.cage2.prepare import announce_compiling
 from stockade.errors import InputError, SettingError, VectorError, WorkError, did_you_mean, missing_package
 from stockade.text import Table
 
@@ -102,7 +101,6 @@ def run(arguments: Sequence[str]) -> int:
         raise InputError(f"there is no command {name!r}.{near} Commands: {', '.join(COMMANDS)}")
     command = parse(name, arguments[1:])
     startup.interrupts_as_exceptions()
-    announce_compiling()
     return int(command.run())
 
 

@@ -5,6 +5,7 @@ Where Gymnasium documents an error for the same mistake, ours is a subclass of i
 """
 
 import difflib
+import importlib.util
 import multiprocessing
 from collections.abc import Iterable
 from typing import Any
@@ -57,6 +58,13 @@ def missing_package(error: ModuleNotFoundError) -> InputError:
     name = (error.name or "").partition(".")[0]
     package = f"stockade[{_EXTRAS[name]}]" if name in _EXTRAS else name
     return InputError(f"this needs {name}, which is not installed: pip install '{package}'")
+
+
+def require_packages(*names: str) -> None:
+    """InputError that says what to install, if one of them is missing; nothing is imported."""
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            raise missing_package(ModuleNotFoundError(name=name))
 
 
 # ------------------------------------------------------------------------------------------------------ environments

@@ -6,6 +6,7 @@ from typing import Any, Literal, Unpack, overload
 import gymnasium
 import numpy.typing as npt
 
+from stockade.cage2.batch import compile_ahead
 from stockade.cage2.config import RewardWeights, WorldConfig
 from stockade.cage2.env import CAGE2Env
 from stockade.vector.asynchronous import AsyncVectorEnv
@@ -82,11 +83,12 @@ def make_vec(
         if world:
             raise ValueError(f"{sorted(world)} are options of the built-in world; with env= set them in your function")
         return make_vector(backend, env, n_envs, **rest)
-    WorldConfig(**{name: world[name] for name in WorldConfig.__dataclass_fields__ if name in world})  # checks values
+    config = WorldConfig(**{name: world[name] for name in WorldConfig.__dataclass_fields__ if name in world})  # checks
     world = {"info": False, **world}
     if backend == "ray":
         return make_vector(backend, NativeFactory(world), n_envs, **rest)
     if backend != "serial":  # else every worker would load the compiled kernels anew
+        compile_ahead(config)
         rest.setdefault("preload", (f"stockade.cage2.preload_{world.get('chance', 'fast')}",))
     return make_vector(backend, functools.partial(make, **world), n_envs, **rest)
 

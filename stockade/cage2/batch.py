@@ -19,7 +19,7 @@ from stockade.cage2.actions import N_RED_ACTIONS
 from stockade.cage2.config import WorldConfig
 from stockade.cage2.history import MEMORY, MEMORY_SIZE, remember_batch
 from stockade.cage2.jit import as_records
-from stockade.cage2.prepare import prepare, prepare_red
+from stockade.cage2.prepare import is_compiled, prepare, prepare_red
 from stockade.cage2.red_view import RED_MEMORY, observe_red_batch, red_mask_batch
 from stockade.cage2.scenario import N_HOSTS
 from stockade.cage2.seeds import Seeds, read_seeds
@@ -41,6 +41,13 @@ def _dtypes(config: WorldConfig) -> list[Any]:
     """Of worlds, ledgers and memories. All are rows of bytes: copies are quick, and equal to the last padding."""
     ledger = ledger_dtype(config.horizon) if config.chance == "cyborg" else None
     return [WORLD, ledger, MEMORY if config.obs == "memory" else None, RED_MEMORY if config.red == "player" else None]
+
+
+def compile_ahead(config: WorldConfig) -> None:
+    """Compile here, and say so, what worker processes would have to compile; nothing if the cache has it."""
+    _, ledger, memory, _ = _dtypes(config)
+    if not is_compiled(ledger):
+        prepare(ledger, memory is not None)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,11 +3,14 @@
 Without the lock, workers that start together would all compile the same code; and two processes that compile for
 different kinds of ledger at once could write each other's code into Numba's cache. Lock and marks lie in the folder of
 that cache. Where code is marked as compiled, nobody waits for anybody.
+
+A first compilation takes seconds, so it is announced on standard error: by the process that the user has started, never
+by its workers. Whoever starts workers calls `batch.compile_ahead` before.
 """
 
 import contextlib
 import functools
-import os
+import multiprocessing
 import sys
 import time
 from collections.abc import Iterator
@@ -29,12 +32,13 @@ except ImportError:  # not on this system: then without the lock
     fcntl = None  # type: ignore[assignment]
 
 _PATIENCE = 180.0  #: longest wait for another process that compiles; then this one does so itself
-_ANNOUNCE = "STOCKADE_ANNOUNCE_COMPILING"  #: environment variable, so that worker processes know it too
+#: How commands begin that start a worker of `multiprocessing` or its fork server, and how Ray's workers are called.
+_WORKERS = ("from multiprocessing.", "default_worker.py")
 
 
-def announce_compiling() -> None:
-    """For the command line: say what takes so long even where standard error is no terminal, in child processes too."""
-    os.environ[_ANNOUNCE] = "1"
+def is_compiled(ledger: np.dtype | None) -> bool:
+    """The kernels for this kind of ledger are in the cache, or need no compilation."""
+    return JIT_DISABLED or _mark(kernel.step_batch, _kind(ledger)).exists()
 
 
 @functools.cache
@@ -45,8 +49,7 @@ def prepare(ledger: np.dtype | None, memory: bool = False) -> None:
     worlds, ledgers = np.zeros(1, WORLD), None if ledger is None else np.zeros(1, ledger)
     constants = INITIAL, np.ones(1, kernel.SETTINGS)
     everyone, actions, bits = np.ones(1, np.bool_), np.zeros(1, np.int64), np.zeros((1, OBS_SIZE), np.uint8)
-    kind, seconds = (0, 10) if ledger is None else (ledger.itemsize, 30)
-    with _alone(kernel.step_batch, f"ledger{kind}", seconds):
+    with _alone(kernel.step_batch, _kind(ledger), 10 if ledger is None else 30):
         obs = bits.view(np.int32)
         kernel.seed_batch(worlds, ledgers, np.zeros(1, np.uint64), everyone, 0, 1)
         kernel.reset_batch(worlds, ledgers, *constants, everyone, obs, 0, 1)
@@ -77,23 +80,36 @@ def prepare_red(ledger: np.dtype | None) -> None:
         red_mask_batch(worlds, np.zeros((1, N_RED_ACTIONS), np.int8), 0, 1)
 
 
+def _kind(ledger: np.dtype | None) -> str:
+    """What is compiled, as marks call it: a ledger of another size is another type."""
+    return f"ledger{0 if ledger is None else ledger.itemsize}"
+
+
+def _mark(entry_point: Any, what: str) -> Path:
+    """The file that says that the code is in the cache. Its name has the entry point's qualified name, and with it the
+    digest of its sources, Numba and the CPU."""
+    return Path(entry_point.stats.cache_path or "") / f"stockade-{what}-{entry_point.py_func.__qualname__}.compiled"
+
+
+def _is_worker() -> bool:
+    """This process was started by another one that has announced what there is to wait for, or by Ray."""
+    started = any(part.startswith(_WORKERS[0]) or part.endswith(_WORKERS[1]) for part in sys.orig_argv)
+    return started or multiprocessing.parent_process() is not None
+
+
 @contextlib.contextmanager
 def _alone(entry_point: Any, what: str, seconds: int) -> Iterator[None]:
-    """If the code is not marked as compiled, in about `seconds`: wait until no other process compiles, then mark it.
-
-    The mark carries the entry point's qualified name, and with it the digest of its sources, Numba and the CPU.
-    """
-    folder = Path(entry_point.stats.cache_path or "")
-    mark = folder / f"stockade-{what}-{entry_point.py_func.__qualname__}.compiled"
+    """If the code is not marked as compiled, in about `seconds`: wait until no other process compiles, then mark it."""
+    mark = _mark(entry_point, what)
     if mark.exists():
         yield
         return
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # where nothing can be written, nothing is shared either
-            folder.mkdir(parents=True, exist_ok=True)
-            _lock(stack.enter_context((folder / "stockade-compile.lock").open("a")).fileno())
-        announced = os.environ.get(_ANNOUNCE) or getattr(sys.stderr, "isatty", bool)()  # there may be no stderr
-        if announced and seconds > 1 and not mark.exists():  # by the process that had the lock before
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            _lock(stack.enter_context((mark.parent / "stockade-compile.lock").open("a")).fileno())
+        # The process that had the lock before may have compiled it. There may be no standard error.
+        if seconds > 1 and sys.stderr is not None and not mark.exists() and not _is_worker():
             print(f"compiling the simulator, once per machine (about {seconds} s) ...", file=sys.stderr, flush=True)
         yield
         with contextlib.suppress(OSError):

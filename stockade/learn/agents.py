@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from stockade import startup
 from stockade.baselines import BASELINES, Baseline, Defender
 from stockade.cage2.actions import N_ACTIONS
 from stockade.cage2.config import OBSERVATIONS, WorldConfig
@@ -127,7 +128,11 @@ def load(
 
 def agent_of(saved: Checkpoint, name: str, greedy: bool, rules: str) -> Agent:
     """The policy in a checkpoint, or in the file that an export made of one."""
-    from stockade.learn.policy import Architecture, Policy
+    try:
+        with startup.interrupts_at_once():
+            from stockade.learn.policy import Architecture, Policy
+    except ModuleNotFoundError as error:
+        raise missing_package(error) from error
 
     card = saved.rest
     policy = Policy(Architecture.from_json(card["architecture"]))

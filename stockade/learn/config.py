@@ -15,7 +15,7 @@ import tyro
 
 from stockade import startup
 from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights
-from stockade.errors import InputError, SettingError, did_you_mean
+from stockade.errors import InputError, SettingError, did_you_mean, require_packages
 from stockade.learn.files import find_run
 from stockade.text import plural
 
@@ -174,6 +174,7 @@ class TrainConfig:
         """Train; the exit code is 128 + the number of the signal that ended it, 1 if its end is not on disk."""
         from stockade.cage2.prepare import prepare
 
+        require_packages("torch", "safetensors")
         prepare(None)  # before the slow import of Torch: a first compilation says at once what it is
         with startup.interrupts_at_once():
             from stockade.learn.train import train

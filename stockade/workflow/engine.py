@@ -23,6 +23,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import stockade
+from stockade.cage2.batch import compile_ahead
+from stockade.cage2.config import WorldConfig
 from stockade.errors import WorkError
 from stockade.startup import WORKER
 from stockade.vector.local.channel import from_peer, quickly_pickled, to_worker
@@ -72,7 +74,10 @@ def make_engine(config: SearchConfig, train: Trainer) -> "Engine":
     """On this machine a thread for one training at a time, for more a process each."""
     if config.engine == "ray":
         return RayEngine(config.parallel, train, address=config.address, num_cpus=config.num_cpus_per_workflow)
-    return Engine(train) if config.parallel == 1 else ProcessEngine(config.parallel, train)
+    if config.parallel == 1:
+        return Engine(train)
+    compile_ahead(WorldConfig(obs=config.obs))
+    return ProcessEngine(config.parallel, train)
 
 
 def failure(number: int, text: str) -> Failed:

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 
-from stockade import startup
 from stockade.files import JsonFile, json_output
 from stockade.learn.agents import Agent, Player
 from stockade.learn.evaluate import CELLS, SEEDS_PER_CELL, EvaluateConfig, EvaluateResult, Section
@@ -16,6 +15,7 @@ from stockade.vector.native import NativeVectorEnv
 from stockade.workflow.aligned import AlignedVectorEnv, Episodes, measure
 from stockade.workflow.config import RewardProtocol
 from stockade.workflow.orders import TYPES
+from stockade.workflow.policies import OrderAgent, find_policy
 from stockade.workflow.strict import play
 
 
@@ -36,9 +36,6 @@ class Evaluate:
 
 def evaluate(config: EvaluateConfig, policy: Any = None, *, progress: bool = True) -> EvaluateResult:
     """The protocol, and the compliance of a policy that was trained for an order; a search plays its best order."""
-    with startup.interrupts_at_once():
-        from stockade.workflow.policies import find_policy  # not before it is needed: brings Torch along
-
     if policy is None:
         c = config
         policy = find_policy(c.policy, c.runs, greedy=c.greedy, last=c.last, rules=c.rules)
@@ -47,8 +44,6 @@ def evaluate(config: EvaluateConfig, policy: Any = None, *, progress: bool = Tru
 
 def order_kept(player: Player, config: EvaluateConfig) -> Section | None:
     """For a policy that is bound to an order: which, and who judges."""
-    from stockade.workflow.policies import OrderAgent
-
     agent = player.policy
     if not isinstance(agent, OrderAgent):
         return None

@@ -3,21 +3,23 @@
 search folder (summary.json) or file of a policy -> OrderAgent -> `allowed`: what of its actions is carried out
 """
 
+from __future__ import annotations
+
 import contextlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stockade.errors import InputError, did_you_mean
+from stockade.errors import InputError, did_you_mean, missing_package
 from stockade.learn.agents import Agent, agent_of
-from stockade.learn.checkpoint import Checkpoint
-from stockade.learn.checkpoint import load as load_checkpoint
 from stockade.learn.files import is_search
-from stockade.learn.policy import Policy
 from stockade.workflow.orders import UNITS, Judge, Ranking, Units, as_ranking, compromised
-from stockade.workflow.store import SearchFolder
 from stockade.workflow.strict import allowed_actions
+
+if TYPE_CHECKING:  # what needs the extra `train` is imported when there is a policy to load
+    from stockade.learn.checkpoint import Checkpoint
+    from stockade.learn.policy import Policy
 
 
 class OrderAgent(Agent):
@@ -62,7 +64,7 @@ def find_policy(
         raise InputError(f"--last is for runs: {str(name)!r} has no checkpoints")
     if folder is not None:
         return load_search(folder, greedy=greedy)
-    checkpoint = load_checkpoint(path.with_suffix(""))
+    checkpoint = _load_checkpoint(path)
     if "constraint" not in checkpoint.rest:
         return agent_of(checkpoint, str(name), greedy, rules)
     if "order" not in checkpoint.rest:
@@ -72,6 +74,8 @@ def find_policy(
 
 def load_search(folder: Path, *, order: str | None = None, greedy: bool = True) -> Agent:
     """The policy of a search for its best order, or for another that it judged; InputError if there is none."""
+    from stockade.workflow.store import SearchFolder
+
     if not (folder / "summary.json").is_file():
         raise InputError(f"{folder} has no summary.json: the search is not finished; to continue it: stockade search "
                          f"--resume {folder}")  # fmt: skip
@@ -85,8 +89,16 @@ def load_search(folder: Path, *, order: str | None = None, greedy: bool = True) 
             raise InputError("no workflow of this search complied with its order: none is its best")
         if wanted not in classes:
             raise InputError(f"it has no order {wanted!r}.{did_you_mean(wanted, classes)} It has: {'; '.join(classes)}")
-        checkpoint = load_checkpoint((folder / classes[wanted]["policy"]).with_suffix(""))
+        checkpoint = _load_checkpoint(folder / classes[wanted]["policy"])
         return _agent(checkpoint, as_ranking(classes[wanted]["ranking"]), greedy, folder.name)
+
+
+def _load_checkpoint(path: Path) -> Checkpoint:
+    try:
+        from stockade.learn.checkpoint import load
+    except ModuleNotFoundError as error:
+        raise missing_package(error) from error
+    return load(path.with_suffix(""))
 
 
 def _agent(checkpoint: Checkpoint, order: Ranking, greedy: bool, name: str) -> Agent:

@@ -163,12 +163,10 @@ def compile_once(tmp_path, monkeypatch):
             return known(*args)
 
     monkeypatch.setattr(kernel, "step_batch", Unmarked())
-    monkeypatch.setenv("STOCKADE_ANNOUNCE_COMPILING", "")
     return lambda: prepare.prepare.__wrapped__(None)
 
 
 def test_the_first_process_says_that_it_compiles_and_the_next_does_not(compile_once, capsys):
-    prepare.announce_compiling()
     compile_once()
     said = capsys.readouterr()
     assert said.err == "compiling the simulator, once per machine (about 10 s) ...\n"
@@ -177,11 +175,25 @@ def test_the_first_process_says_that_it_compiles_and_the_next_does_not(compile_o
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("terminal", [True, False])
-def test_unasked_it_says_so_on_a_terminal_only(terminal, compile_once, capsys, monkeypatch):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+@pytest.mark.parametrize("command", ["from multiprocessing.forkserver import main; main()", "/ray/default_worker.py"])
+def test_workers_compile_silently(command, compile_once, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-c", command])
     compile_once()
-    assert capsys.readouterr().err.count("compiling the simulator") == terminal
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("code", ["stockade.make()", "stockade.make_vec(2, 'pipes')", "stockade.make_vec(2, 'async')"])
+def test_in_a_script_the_main_process_says_so_before_anything_else(code, tmp_path):
+    command = [sys.executable, "-c", f"import stockade; {code}"]
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as script:
+        said, children = script.stderr.readline(), Path(f"/proc/{script.pid}/task/{script.pid}/children")
+        alone = not children.exists() or not children.read_text()
+        script.kill()
+    assert said.startswith("compiling the simulator, once per machine")
+    assert alone, "no worker has been started yet: they find compiled code"
 
 
 # ----------------------------------------------------------------------------------------------------- edited sources
