@@ -76,7 +76,7 @@ format: $(VENV)/installed-dev ## let ruff sort imports, repair and format
 	$(RUN) -m ruff format
 
 clean: ## remove .venv, caches and builds
-	rm -rf $(VENV) $(RAY) .venv-oldest .venv-newest build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(RAY) .venv-oldest .venv-newest build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ---------------------------------------------------------------------------------------------------------------- set-up

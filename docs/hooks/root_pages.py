@@ -1,12 +1,29 @@
-"""Pages of the site that are files at the root of the repository: CHANGELOG.md and CONTRIBUTING.md, links adapted."""
+"""Pages of the site that are files at the root of the repository: changes, contributing, and how to cite."""
 
 import re
 from pathlib import Path
 
+import yaml
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 PAGES = {"CHANGELOG.md": "about/changes.md", "CONTRIBUTING.md": "about/contributing.md"}
+CITATION = """# Citation
+
+If you use Stockade in your work, please cite it. `CITATION.cff` at the root of the repository has the same for programs.
+
+```bibtex
+@software{{stockade,
+  title   = {{{title}}},
+  author  = {{{{{authors}}}}},
+  version = {{{version}}},
+  license = {{{license}}},
+}}
+```
+
+Please also cite the challenge that it simulates, and name the rule set, the attacker and the horizon beside every score:
+a figure without them [means nothing](../concepts/rules.md#traps).
+"""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -17,4 +34,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         for other, place in PAGES.items():
             text = text.replace(f"]({other})", f"]({Path(place).name})")
         files.append(File.generated(config, uri, content=text))
+    facts = yaml.safe_load((root / "CITATION.cff").read_text())
+    authors = " and ".join(author["name"] for author in facts["authors"])
+    files.append(File.generated(config, "about/citation.md", content=CITATION.format(**facts | {"authors": authors})))
     return files
