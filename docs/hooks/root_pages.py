@@ -10,7 +10,7 @@ from mkdocs.structure.files import File, Files
 PAGES = {"CHANGELOG.md": "about/changes.md", "CONTRIBUTING.md": "about/contributing.md"}
 CITATION = """# Citation
 
-If you use Stockade in your work, please cite it. `CITATION.cff` at the root of the repository has the same for programs.
+If you use Stockade in your work, please cite it. `CITATION.cff` at the root of the repository says the same.
 
 ```bibtex
 @software{{stockade,
@@ -21,8 +21,8 @@ If you use Stockade in your work, please cite it. `CITATION.cff` at the root of 
 }}
 ```
 
-Please also cite the challenge that it simulates, and name the rule set, the attacker and the horizon beside every score:
-a figure without them [means nothing](../concepts/rules.md#traps).
+Please also cite the challenge that it simulates. Name rule set, attacker and horizon beside every score: a figure
+without them [means nothing](../concepts/rules.md#traps).
 """
 
 
