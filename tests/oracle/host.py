@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .network import EPHEMERAL_PORTS, PROCESS_IDS, HostType, Service
+from .network import EPHEMERAL_PORTS, OT_SERVICE_PID, PROCESS_IDS, HostType, Service
 from .stream import Stream
 
 SHELL_FILE, ESCALATION_FILE = 1, 2
@@ -134,3 +134,12 @@ class HostState:
             mask |= 1 << process.decoy
         access = 2 if roots else 1 if self.sessions else 0
         return HostFacts(access, len(self.sessions), roots, removable, mask, len(self.decoys), self.files)
+
+
+@dataclass(slots=True)
+class OperationalService:
+    """The service on Op_Server0 that red wants to stop."""
+
+    up: bool = True
+    active: bool = True  # what Impact looks at
+    pid: int | None = OT_SERVICE_PID  # lost by the first Restore: from then on Impact stops nothing

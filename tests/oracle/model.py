@@ -1,16 +1,13 @@
 """The reference model: CAGE Challenge 2 as a readable program, seed for seed what the reference simulator does.
 
-    blue's action -> blue acts -> green acts -> red chooses and acts -> reward -> monitor -> observation
+    blue's action -> blue acts -> green acts -> red chooses (or is told) and acts -> reward -> monitor -> observation
 
 It draws the random numbers of the reference in the reference's order, so that after `reset(seed)` every observation,
 reward and hidden fact equals a recorded one; test_model_traces.py checks that. It exists to be compared with the
 kernel and shares nothing with it. Hidden facts have the names and codes of `true_state()`.
 """
 
-from dataclasses import dataclass
-from functools import cache
-
-from .host import ESCALATION_FILE, SHELL_FILE, Event, HostFacts, HostState, Process
+from .host import ESCALATION_FILE, SHELL_FILE, Event, HostFacts, HostState, OperationalService, Process
 from .network import (
     ACTIVITY_BITS,
     ADDRESSES_DRAWN,
@@ -24,7 +21,6 @@ from .network import (
     MONITOR,
     N_HOSTS,
     NO_TARGET,
-    OT_SERVICE_PID,
     P_BEST_EXPLOIT,
     P_DETECTED,
     PORT_BIT,
@@ -40,33 +36,17 @@ from .network import (
     Outcome,
     RedAction,
     Service,
+    SessionSeen,
     Subnet,
-    exploit_options,
+    ranked_options,
 )
-from .red import RED_AGENTS, Knowledge, RedAgent
+from .red import MOVES, RED_AGENTS, Knowledge, RedAgent
 from .stream import Stream
 
 RULES = ("current", "leaderboard")
 GREEN = ("sleep", "active")
 NO_DRAW = -1
 _HOST_BITS = tuple(tuple(a + c for c in COMPROMISED_BITS) for a in ACTIVITY_BITS)
-
-
-@dataclass(slots=True)
-class OperationalService:
-    """The service on Op_Server0 that red wants to stop."""
-
-    up: bool = True
-    active: bool = True  # what Impact looks at
-    pid: int | None = OT_SERVICE_PID  # lost by the first Restore: from then on Impact stops nothing
-
-
-@cache
-def _ranked_options(known_ports: int) -> tuple[ExploitType, ...]:
-    """The exploits that red may try: its favourite first, the others in their usual order."""
-    options = exploit_options(known_ports)
-    best = max(options, key=lambda option: option.weight, default=None)
-    return tuple(sorted(options, key=lambda option: option is not best))
 
 
 class ReferenceModel:
@@ -78,8 +58,10 @@ class ReferenceModel:
         rules: `current` or `leaderboard`.
 
     After each `step`, the attributes `blue_action`, `blue_success`, `green_target`, `red_type`, `red_target`,
-    `red_success`, `exploit` and `detected` say what happened in it. `host_facts()`, `red_ports`, `service_down` and
-    `random_peek()` say what is true now; the state itself is in `hosts`, `service`, `knowledge` and `stream`.
+    `red_success`, `exploit` and `detected` say what happened in it; `red_saw_ports` and `red_saw_session` what red's
+    own observation showed of it, `red_invalid` and `red_reward` what it was worth to red. `host_facts()`, `red_ports`,
+    `red_mask`, `service_down` and `random_peek()` say what is true now; the state itself is in `hosts`, `service`,
+    `knowledge` and `stream`.
     """
 
     def __init__(self, red: str = "bline", green: str = "sleep", rules: str = "current") -> None:
@@ -114,7 +96,8 @@ class ReferenceModel:
         self.green_target = NO_TARGET
         self.red_type, self.red_target, self.red_success = RedAction.SLEEP, NO_TARGET, Outcome.UNKNOWN
         self.exploit, self.detected = Exploit.NONE, NO_DRAW
-        self._last_scan = 0
+        self.red_saw_ports, self.red_saw_session = 0, SessionSeen.NONE
+        self.red_invalid, self.red_reward = False, 0.0
         return self.observation()
 
     def _draw_addresses(self) -> None:
@@ -124,14 +107,19 @@ class ReferenceModel:
             self.stream.below(1)
             self.stream.sample(14, hosts)
 
-    def step(self, action: int) -> tuple[list[int], float]:
-        """Plays one step. Returns the 52 observation bits and the reward."""
+    def step(self, action: int, red_action: int | None = None) -> tuple[list[int], float]:
+        """Plays one step. Returns the 52 observation bits and the reward.
+
+        Args:
+            action: blue's.
+            red_action: index into `MOVES`, whatever the red agent would do; None leaves the choice to the agent.
+        """
         self._events: dict[int, list[Event]] = {}
         self._decoy_placed_on = NO_TARGET
         self._files_found_on = NO_TARGET
         self._blue(action)
         self._green()
-        self._red()
+        self._red(red_action)
         reward = self._reward()
         self._monitor()
         return self.observation(), reward
@@ -197,12 +185,17 @@ class ReferenceModel:
 
     # ------------------------------------------------------------------ red
 
-    def _red(self) -> None:
-        self.red_type, self.red_target = self.red.choose(self.knowledge, self.red_success, self._last_scan, self.stream)
+    def _red(self, given: int | None) -> None:
+        if given is None:
+            move = self.red.choose(self.knowledge, self.red_success, self.red_saw_ports, self.stream)
+        else:
+            move = MOVES[given]
+        self.red_type, self.red_target = move
         self.exploit, self.detected = Exploit.NONE, NO_DRAW
-        self._last_scan = 0
-        act = self._RED_ACTIONS[self.red_type]
-        self.red_success = act(self, self.red_target)
+        self.red_saw_ports, self.red_saw_session = 0, SessionSeen.NONE
+        self.red_invalid = not self.knowledge.allows(move)
+        # An invalid action does nothing and draws nothing.
+        self.red_success = Outcome.FALSE if self.red_invalid else self._RED_ACTIONS[move[0]](self, move[1])
 
     def _sleep(self, _: int) -> Outcome:
         return Outcome.UNKNOWN
@@ -216,9 +209,9 @@ class ReferenceModel:
 
     def _discover_network_services(self, host: int) -> Outcome:
         if self._reachable(HOSTS[host].subnet):
-            self._last_scan = self._scan_ports(host)
+            self.red_saw_ports = self._scan_ports(host)
             remembered = self.knowledge.ports[host] if self._leaderboard else 0
-            self.knowledge.ports[host] = self._last_scan | remembered
+            self.knowledge.ports[host] = self.red_saw_ports | remembered
         return Outcome.TRUE  # also where nothing could be reached
 
     def _exploit_remote_service(self, host: int) -> Outcome:
@@ -229,6 +222,7 @@ class ReferenceModel:
         victim = self.hosts[host].listener(chosen.service, chosen.port)
         if victim is None or not self._reachable(HOSTS[host].subnet):
             return Outcome.FALSE
+        self.red_saw_ports = PORT_BIT[chosen.port]  # something answered there
         if chosen.exploit == Exploit.SSH_BRUTE_FORCE:
             outcome = self._brute_force(host, victim)
         else:
@@ -239,7 +233,7 @@ class ReferenceModel:
 
     def _choose_exploit(self, known_ports: int) -> ExploitType | None:
         """The best one with probability 3/4, else any of the others; which other is drawn first."""
-        best, *others = _ranked_options(known_ports) or (None,)
+        best, *others = ranked_options(known_ports) or (None,)
         if not others:
             return best
         other = others[self.stream.one_of(len(others))]
@@ -253,6 +247,7 @@ class ReferenceModel:
             return Outcome.FALSE
         state = self.hosts[host]
         state.sessions.append(state.start(self.stream, Service.SSH, (), root=False))
+        self.red_saw_session = SessionSeen.SSH
         self._note(host, Event(22, state.ephemeral_port(self.stream)))
         return Outcome.TRUE
 
@@ -269,6 +264,7 @@ class ReferenceModel:
         state.files |= SHELL_FILE
         shell = state.start(self.stream, Service.OTHER, (), victim.root)
         state.sessions.append(shell)
+        self.red_saw_session = SessionSeen.SHELL
         self.detected = int(self.stream.unit() < P_DETECTED)
         if self.detected:
             self._note(host, Event(shell_port, REVERSE_SHELL_PORT, shell.pid))
@@ -281,6 +277,7 @@ class ReferenceModel:
         if not state.has_root:
             state.sessions[self.stream.below(len(state.sessions))].root = True
             state.files |= ESCALATION_FILE
+        self.red_saw_session = SessionSeen.ROOT
         knowledge.addresses.add(host)
         knowledge.subnets.add(HOSTS[host].subnet)
         if host in REVEALS:
@@ -295,7 +292,7 @@ class ReferenceModel:
             return Outcome.FALSE
         if not state.has_root:
             self.stream.below(len(state.sessions))
-        if not self.knowledge.ot_service:
+        if not self.knowledge.ot_service or host != Host.OP_SERVER0:
             return Outcome.FALSE
         service = self.service
         if service.active:
@@ -339,6 +336,7 @@ class ReferenceModel:
         for state, host in zip(self.hosts, HOSTS, strict=True):
             if state.sessions and state.has_root:
                 tenths += host.value
+        self.red_reward = (tenths - self.red_invalid) / 10  # the price of a Restore is blue's alone
         if self.blue_action >= BlueClass.RESTORE.on(0):
             tenths += 10
         return -tenths / 10
@@ -376,6 +374,11 @@ class ReferenceModel:
     def host_facts(self) -> list[HostFacts]:
         """What is true of each host."""
         return [host.facts() for host in self.hosts]
+
+    @property
+    def red_mask(self) -> int:
+        """What red may try now: bit i for `MOVES[i]`."""
+        return self.knowledge.move_mask
 
     @property
     def red_ports(self) -> list[int]:

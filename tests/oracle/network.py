@@ -5,6 +5,7 @@ compare as integers.
 """
 
 from enum import Enum, IntEnum
+from functools import cache
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -61,6 +62,15 @@ class Outcome(IntEnum):
     FALSE = 0
     TRUE = 1
     UNKNOWN = 2
+
+
+class SessionSeen(IntEnum):
+    """A session in red's own observation. Of a new shell it does not see the user; an SSH session is never root."""
+
+    NONE = 0
+    SHELL = 1
+    SSH = 2
+    ROOT = 3
 
 
 class BlueClass(IntEnum):
@@ -201,6 +211,14 @@ EXPLOITS = (
 def exploit_options(known_ports: int) -> tuple[ExploitType, ...]:
     """The exploits red may try, given the mask of ports it knows of."""
     return tuple(x for x in EXPLOITS if known_ports & PORT_BIT[x.port] and (not x.needs or known_ports & x.needs))
+
+
+@cache
+def ranked_options(known_ports: int) -> tuple[ExploitType, ...]:
+    """The exploits that red may try: its favourite first, the others in their usual order."""
+    options = exploit_options(known_ports)
+    best = max(options, key=lambda option: option.weight, default=None)
+    return tuple(sorted(options, key=lambda option: option is not best))
 
 
 class Start(NamedTuple):

@@ -1,6 +1,7 @@
-"""The red agents of the challenge, as the oracle plays them: each step, what does red do next?
+"""Red as the oracle plays it: what red knows, what it may try, and the agents of the challenge.
 
-An agent sees only what red can see: its knowledge of the network and how its last action went.
+An agent sees only what red can see: its knowledge of the network and how its last action went. A player in its place
+gives the number of one of `MOVES`.
 """
 
 from dataclasses import dataclass, field
@@ -21,6 +22,19 @@ from .stream import Stream
 
 Move = tuple[RedAction, int]
 
+# A player's actions: Sleep, the discovery of each subnet, then these kinds on each host.
+_ON_A_HOST = (
+    RedAction.DISCOVER_NETWORK_SERVICES,
+    RedAction.EXPLOIT_REMOTE_SERVICE,
+    RedAction.PRIVILEGE_ESCALATE,
+    RedAction.IMPACT,
+)
+MOVES: tuple[Move, ...] = (
+    (RedAction.SLEEP, NO_TARGET),
+    *((RedAction.DISCOVER_REMOTE_SYSTEMS, subnet) for subnet in Subnet),
+    *((kind, host) for kind in _ON_A_HOST for host in Host),
+)
+
 
 @dataclass(slots=True)
 class Knowledge:
@@ -31,6 +45,23 @@ class Knowledge:
     subnets: set[int] = field(default_factory=lambda: {Subnet.USER})
     ports: list[int] = field(default_factory=lambda: [0] * N_HOSTS)  # mask of ports by host; 0: never scanned
     ot_service: bool = False
+
+    def allows(self, move: Move) -> bool:
+        """Whether red can name the target: a subnet or an address that it was told, or the name of a host it entered.
+
+        That is all the reference asks. A host need not be scanned, held, or within reach.
+        """
+        kind, target = move
+        if kind is RedAction.DISCOVER_REMOTE_SYSTEMS:
+            return target in self.subnets
+        if kind in (RedAction.PRIVILEGE_ESCALATE, RedAction.IMPACT):
+            return target in self.names
+        return kind is RedAction.SLEEP or target in self.addresses
+
+    @property
+    def move_mask(self) -> int:
+        """Bit i: `MOVES[i]` is allowed."""
+        return sum(1 << i for i, move in enumerate(MOVES) if self.allows(move))
 
     @property
     def address_mask(self) -> int:

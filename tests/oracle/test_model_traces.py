@@ -1,7 +1,7 @@
 """The oracle model replays recorded episodes of the reference simulator without a difference.
 
-Every file is replayed, the first episodes of each: all red agents, blue policies, both rule sets, green asleep and
-active. `python -m tests.oracle.test_model_traces` replays all episodes.
+Every file is replayed, the first episodes of each: all red agents and a red that is played freely, blue policies, both
+rule sets, green asleep and active. `python -m tests.oracle.test_model_traces` replays all episodes.
 """
 
 import json
@@ -19,7 +19,7 @@ from .network import Host
 _TRACES = Path(__file__).parents[1] / "data" / "traces"
 _FILES = sorted(_TRACES.glob("*.npz"))
 _EPISODES = 4
-_RED = {"B_lineAgent": "bline", "RedMeanderAgent": "meander", "SleepAgent": "sleep"}
+_RED = {"B_lineAgent": "bline", "RedMeanderAgent": "meander", "SleepAgent": "sleep", "player": "sleep"}
 _GREEN = {"SleepAgent": "sleep", "GreenAgent": "active"}
 # Arrays of a trace that tell what happened in step t, and how the model calls it.
 _STEP = {
@@ -30,7 +30,10 @@ _STEP = {
     "detect": "detected",
     "blue_action": "blue_action",
     "blue_success": "blue_success",
+    "red_invalid": "red_invalid",
 }
+# More of that where red was told what to do.
+_FREE_STEP = {name: name for name in ("red_saw_ports", "red_saw_session", "red_reward")}
 # Facts of a host, and the arrays of a trace that tell them after step t.
 _HOSTS = {name: name for name in HostFacts._fields} | {"red_access": "red_priv"}
 
@@ -78,11 +81,15 @@ def _replay(trace: dict[str, np.ndarray], episode: int) -> int:
     assert words == trace["rng_words"][episode, 0]
     assert _state(model, observation) == _recorded_state(trace, episode, 0), f"{episode=} after reset"
     steps = int(trace["valid_steps"][episode])
+    free = "red_action" in trace
+    facts = _STEP | _FREE_STEP if free else _STEP
     for t in range(steps):
-        observation, reward = model.step(int(trace["blue_action"][episode, t]))
+        given = int(trace["red_action"][episode, t]) if free else None
+        observation, reward = model.step(int(trace["blue_action"][episode, t]), given)
         where = f"{episode=} step={t}"
-        expected = {name: int(trace[name][episode, t]) for name in _STEP}
-        assert {name: getattr(model, fact) for name, fact in _STEP.items()} == expected, where
+        expected = {name: trace[name][episode, t].item() for name in facts}
+        assert {name: getattr(model, fact) for name, fact in facts.items()} == expected, where
+        assert not free or model.red_mask == trace["red_mask"][episode, t + 1], where
         assert reward == trace["reward"][episode, t], where
         assert _green(model) == (trace["green_type"][episode, t], trace["green_target"][episode, t]), where
         assert _state(model, observation) == _recorded_state(trace, episode, t + 1), where
@@ -102,13 +109,14 @@ def _load(path: Path) -> dict[str, np.ndarray]:
 
 
 def test_traces_are_there():
-    assert len(_FILES) == 35
+    free = [path for path in _FILES if path.stem.startswith("free_")]
+    assert (len(_FILES) - len(free), len(free)) == (35, 28)
 
 
 @pytest.mark.parametrize("path", _FILES, ids=lambda path: path.stem)
 def test_model_replays_recorded_episodes(path):
     trace = _load(path)
-    for episode in range(_EPISODES):
+    for episode in range(min(_EPISODES, len(trace["seed"]))):
         assert _replay(trace, episode) == 100
 
 
