@@ -1,5 +1,7 @@
 """Replays recorded episodes of the reference under `chance="cyborg"` and compares everything after every step.
 
+Red is one of the challenge's agents, or plays the actions that the file holds.
+
 trace file -> all its episodes as one batch -> step by step: expected arrays of the file against the batch's own
 """
 
@@ -12,7 +14,7 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 
-from stockade.cage2.actions import ACTION_NAMES, N_ACTIONS
+from stockade.cage2.actions import ACTION_NAMES, N_ACTIONS, N_RED_ACTIONS, RED_ACTION_NAMES
 from stockade.cage2.batch import Batch
 from stockade.cage2.config import WorldConfig
 from stockade.cage2.scenario import HOSTS, N_HOSTS
@@ -30,13 +32,16 @@ STEP_FIELDS = ("reward", "red_type", "red_target", "red_success", "exploit", "de
 #: Compared where the file has them.
 OPTIONAL_STATE_FIELDS = (
     "red_root_sessions", "red_removable", "n_decoys", "red_ports", "red_subnets", "n_eph_ports", "rng_words",
+    "red_mask",
 )  # fmt: skip
 OPTIONAL_STEP_FIELDS = ("green_target",)
 #: Of the state, what is not an array with an entry per host.
-SHAPES = {"obs": (OBS_SIZE,), "ot": (), "rng_peek": (), "red_subnets": (), "rng_words": ()}
+SHAPES = {"obs": (OBS_SIZE,), "ot": (), "rng_peek": (), "red_subnets": (), "rng_words": (), "red_mask": ()}
 #: Bits of `ot`, from the lowest.
 SERVICE = ("service_down", "service_active", "service_has_process", "red_knows_service")
 INPUT_FIELDS = ("seed", "blue_action", "valid_steps", "meta")
+PLAYED_FIELDS = ("red_action", "red_mask")  #: of a trace whose red is played
+_MASK_BITS = np.uint64(1) << np.arange(N_RED_ACTIONS, dtype=np.uint64)
 
 
 class TraceError(InputError):
@@ -97,11 +102,17 @@ def load_trace(path: Path) -> tuple[WorldConfig, Arrays]:
             arrays = {name: file[name] for name in file.files}
     except Exception as error:  # a damaged file makes NumPy, zipfile and tokenize raise all kinds of errors
         raise TraceError(f"{path}: cannot be read as a trace, it may be truncated or not .npz ({error})") from error
-    missing = [name for name in (*INPUT_FIELDS, *STATE_FIELDS, *STEP_FIELDS) if name not in arrays]
+    _check_fields(path, arrays, (*INPUT_FIELDS, *STATE_FIELDS, *STEP_FIELDS))
+    _check_shapes(path, arrays)
+    config = _config_of(path, arrays)
+    _check_fields(path, arrays, PLAYED_FIELDS if config.red == "player" else ())
+    return config, arrays
+
+
+def _check_fields(path: Path, arrays: Arrays, names: Iterable[str]) -> None:
+    missing = [name for name in names if name not in arrays]
     if missing:
         raise TraceError(f"{path}: lacks the field{'s' * (len(missing) > 1)} {', '.join(missing)}")
-    _check_shapes(path, arrays)
-    return _config_of(path, arrays), arrays
 
 
 def _check_shapes(path: Path, arrays: Arrays) -> None:
@@ -112,12 +123,13 @@ def _check_shapes(path: Path, arrays: Arrays) -> None:
     expected: dict[str, tuple[int, ...]] = {"seed": (episodes,), "valid_steps": (episodes,)}
     for name in STATE_FIELDS + OPTIONAL_STATE_FIELDS:
         expected[name] = (episodes, steps + 1, *SHAPES.get(name, (N_HOSTS,)))
-    expected |= dict.fromkeys(STEP_FIELDS + OPTIONAL_STEP_FIELDS, (episodes, steps))
+    expected |= dict.fromkeys((*STEP_FIELDS, *OPTIONAL_STEP_FIELDS, "red_action"), (episodes, steps))
     for name, shape in expected.items():
         if name in arrays and arrays[name].shape != shape:
             raise TraceError(f"{path}: {name} has shape {arrays[name].shape}; expected {shape}")
-    for name, largest in (("blue_action", N_ACTIONS - 1), ("valid_steps", steps), ("seed", LARGEST_SEED)):
-        values = arrays[name]
+    limits = {"blue_action": N_ACTIONS - 1, "red_action": N_RED_ACTIONS - 1, "valid_steps": steps, "seed": LARGEST_SEED}
+    for name, largest in limits.items():
+        values = arrays.get(name, np.zeros(1, np.int64))
         if values.dtype.kind not in "iu" or values.min() < 0 or int(values.max()) > largest:
             raise TraceError(f"{path}: {name} holds values that are not whole numbers from 0 to {largest}")
 
@@ -150,6 +162,8 @@ def verify_file(path: Path) -> FileReport:
             episode = int(episodes[0])
             difference = _first_difference(field, expected[episode], got[episode])
             action = "" if step < 0 else ACTION_NAMES[arrays["blue_action"][episode, step]]
+            if step >= 0 and config.red == "player":
+                action += f", red: {RED_ACTION_NAMES[arrays['red_action'][episode, step]]}"
             first = Mismatch(path.name, episode, int(arrays["seed"][episode]), step, *difference, action)
     return FileReport(path.name, int(arrays["valid_steps"].sum()), mismatches, first)
 
@@ -161,18 +175,22 @@ def _replay(config: WorldConfig, arrays: Arrays) -> Iterator[tuple[int, str, np.
     worlds = batch.worlds
     assert batch.ledgers is not None  # chance is cyborg
     obs, reward, over = np.zeros((episodes, OBS_SIZE), np.uint8), np.zeros(episodes), np.zeros(episodes, np.bool_)
-    actions = np.ascontiguousarray(arrays["blue_action"].T, np.int64)  # rows, so that no kernel is compiled for columns
+    # Rows, so that no kernel is compiled for columns.
+    actions = np.ascontiguousarray(arrays["blue_action"].T, np.int64)
+    played = np.ascontiguousarray(arrays["red_action"].T, np.int64) if config.red == "player" else None
     batch.reset(obs, read_seeds(arrays["seed"], episodes))
     drawn_before = np.zeros(episodes, np.int64)
     for step in range(-1, config.horizon):
         if step >= 0:
-            batch.step(actions[step], obs, reward, over, False)
+            batch.step(actions[step], obs, reward, over, False, red_actions=None if played is None else played[step])
         peeks, drawn = batch.peek()
         got = {name: worlds[name] for name in WORLD.names or ()}  # most names of the trace are ours too
         got |= {"red_priv": got["red_access"], "red_subnets": got["known_subnets"], "detect": got["detected"]}
         got |= {"ot": np.bitwise_or.reduce([worlds[name] << bit for bit, name in enumerate(SERVICE)])}
         got |= {"n_eph_ports": batch.ledgers["n_ports"], "rng_peek": peeks, "rng_words": drawn - drawn_before}
         got |= {"obs": obs, "reward": reward}
+        if played is not None:
+            got["red_mask"] = batch.red_mask().astype(np.uint64) @ _MASK_BITS
         drawn_before = drawn
         for field in STEP_FIELDS + OPTIONAL_STEP_FIELDS if step >= 0 else ():
             if field in arrays:

@@ -21,26 +21,34 @@ import stockade
 
 from .facts import ROW, ROW_AFTER_RESET, explain, kernel_rows, model_row
 from .model import GREEN, RULES, ReferenceModel
-from .network import SLEEP, action_name
-from .policies import POLICIES
+from .network import N_ACTIONS, SLEEP, action_name
+from .played import PlayedKernel, PlayedModel, joint, joint_name
+from .policies import POLICIES, sleep
 from .red import RED_AGENTS
+from .red_policies import RED_POLICIES
 
 MAX_HORIZON = 500
+PLAYER = "player"
+BLUE_POLICIES = POLICIES | {"sleep": sleep}
 Actions = tuple[int, ...]
 
 
 @dataclass(frozen=True, order=True)
 class Config:
-    """Which world."""
+    """Which world. With `red="player"` actions are joint ones, see played.py."""
 
     red: str
     rules: str = "current"
     green: str = "sleep"
 
-    def model(self) -> ReferenceModel:
+    def model(self, horizon: int = MAX_HORIZON) -> ReferenceModel:
+        if self.red == PLAYER:
+            return PlayedModel(self.rules, self.green, horizon)
         return ReferenceModel(red=self.red, rules=self.rules, green=self.green)
 
     def kernel(self, n: int, horizon: int, autoreset_mode: str) -> Any:
+        if self.red == PLAYER:
+            return PlayedKernel(self.rules, self.green, horizon, n, autoreset_mode == "next_step")
         return stockade.make_vec(
             n,
             backend="native",
@@ -54,6 +62,7 @@ class Config:
 
 
 CONFIGS = tuple(Config(red, rules, green) for red, rules, green in product(RED_AGENTS, RULES, GREEN))
+PLAYED = tuple(Config(PLAYER, rules, green) for rules, green in product(RULES, GREEN))
 
 
 @dataclass(frozen=True)
@@ -83,7 +92,8 @@ class Mismatch:
 
     def __str__(self) -> str:
         config, last = self.case.config, self.case.episodes[-1]
-        where = f"step {len(last) - 1}, {action_name(last[-1])}," if last else "reset"
+        name = joint_name if config.red == PLAYER else action_name
+        where = f"step {len(last) - 1}, {name(last[-1])}," if last else "reset"
         lines = [f"After the {where} of episode {len(self.case.episodes) - 1}:", self.differences]
         lines += [f"red={config.red!r} rules={config.rules!r} green={config.green!r} seed={self.case.seed}"]
         lines += [f"episode {i}: actions {list(actions)}" for i, actions in enumerate(self.case.episodes)]
@@ -157,6 +167,7 @@ def minimise(mismatch: Mismatch) -> Mismatch:
     for i in range(len(best.case.episodes)):
         best = _simplify(best, i, lambda chunk: ())
         best = _simplify(best, i, lambda chunk: (SLEEP,) * len(chunk))
+        best = _simplify(best, i, lambda chunk: tuple(action - action % N_ACTIONS for action in chunk))  # blue alone
     return best
 
 
@@ -191,6 +202,7 @@ class Batch:
     worlds: int
     episodes: int
     seed: int  # of the worlds' seeds and the policy's choices
+    red_policy: str = ""  # where red is played
 
     @property
     def steps(self) -> int:
@@ -213,7 +225,7 @@ def compare_batch(batch: Batch) -> Result:
     actions, rows = _play_kernel(batch, seeds, generator)
     mismatches, restarted = [], 0
     for world, seed in enumerate(seeds):
-        model = batch.config.model()
+        model = batch.config.model(batch.horizon)
         expected = _play_model(model, seed, actions[:, :, world])
         restarted += model.restarted_services
         unequal = expected != rows[:, :, world]
@@ -229,7 +241,7 @@ def compare_batch(batch: Batch) -> Result:
 
 def _play_kernel(batch: Batch, seeds: list[int], generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Actions (episodes, horizon, worlds) and rows (episodes, 1 + horizon, worlds, ROW)."""
-    policy, n, horizon = POLICIES[batch.policy], batch.worlds, batch.horizon
+    policy, n, horizon = BLUE_POLICIES[batch.policy], batch.worlds, batch.horizon
     envs = batch.config.kernel(n, horizon, "next_step")
     actions = np.empty((batch.episodes, horizon, n), np.int64)
     rows = np.empty((batch.episodes, 1 + horizon, n, ROW), np.int64)
@@ -240,6 +252,9 @@ def _play_kernel(batch: Batch, seeds: list[int], generator: np.random.Generator)
         rows[episode, 0] = kernel_rows(envs, observation, np.zeros(n))
         for t in range(horizon):
             actions[episode, t] = policy(generator, observation, t)
+            if batch.red_policy:
+                red = RED_POLICIES[batch.red_policy](generator, envs.view(), t)
+                actions[episode, t] = joint(actions[episode, t], red)
             observation, reward, _, truncated, _ = envs.step(actions[episode, t])
             rows[episode, 1 + t] = kernel_rows(envs, observation, reward)
             assert truncated.all() == truncated.any() == (t == horizon - 1), f"truncated {truncated} at step {t}"

@@ -1,6 +1,6 @@
 """Compares the kernel with the reference model over millions of steps: `python -m tests.oracle.differential_run`.
 
-    batches (configuration x policy x horizon) -> worker processes -> compare_batch -> counts, first mismatch
+    batches (configuration x policies x horizon) -> worker processes -> compare_batch -> counts, first mismatch
 
 The last line says `N steps compared, M mismatches`; M counts worlds, since a world that went astray stays so. Exit
 code 1 if M > 0, after the first mismatch, made small, with the command that replays it.
@@ -13,15 +13,28 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import asdict, dataclass
-from itertools import count, islice
+from itertools import count, islice, product
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Literal
 
 import tyro
 from tqdm import tqdm
 
-from .differential import CONFIGS, Batch, Case, Mismatch, Result, compare_batch, first_mismatch, minimise
+from .differential import (
+    BLUE_POLICIES,
+    CONFIGS,
+    PLAYED,
+    Batch,
+    Case,
+    Mismatch,
+    Result,
+    compare_batch,
+    first_mismatch,
+    minimise,
+)
 from .policies import POLICIES
+from .red_policies import RED_POLICIES
 
 _HORIZONS = (100, 30, 500, 50)
 _STEPS_A_BATCH = 12_000
@@ -38,6 +51,8 @@ class Arguments:
     """how many steps to compare, at least"""
     processes: int = os.cpu_count() or 1
     """worker processes"""
+    red: Literal["scripted", "player"] = "scripted"
+    """red agents of the challenge, or a red that is played by the policies of red_policies.py"""
     seed: int = 0
     """another seed compares other episodes"""
     json: Path | None = None
@@ -46,21 +61,22 @@ class Arguments:
     """play one case, given as JSON text, and explain its first mismatch"""
 
 
-def batches(seed: int) -> Iterator[Batch]:
+def batches(seed: int, played: bool) -> Iterator[Batch]:
     """All combinations of configuration and policy, over and over, with changing horizons and seeds."""
-    policies = tuple(POLICIES)
+    policies = tuple(BLUE_POLICIES if played else POLICIES)
+    schedule = tuple(product(PLAYED, RED_POLICIES)) if played else tuple((config, "") for config in _SCHEDULE)
     for i in count():
-        turn, place = divmod(i, len(_SCHEDULE))
-        config = _SCHEDULE[place]
+        turn, place = divmod(i, len(schedule))
+        config, red_policy = schedule[place]
         policy = policies[(turn + place) % len(policies)]
         horizon = _HORIZONS[(turn + turn // 20) % len(_HORIZONS)]  # the shift lets every policy meet every horizon
         worlds = _STEPS_A_BATCH // (_EPISODES * horizon)
-        yield Batch(config, policy, horizon, worlds, _EPISODES, seed=seed * 1_000_003 + i)
+        yield Batch(config, policy, horizon, worlds, _EPISODES, seed * 1_000_003 + i, red_policy)
 
 
 def run(arguments: Arguments) -> Iterator[Result]:
     """Results in the order in which workers finish."""
-    todo = batches(arguments.seed)
+    todo = batches(arguments.seed, arguments.red == "player")
     left = arguments.steps
     waiting: set[Future[Result]] = set()
     with ProcessPoolExecutor(arguments.processes, mp_context=get_context("spawn")) as pool:
@@ -92,6 +108,8 @@ def main(arguments: Arguments) -> int:
             config = result.batch.config
             steps[f"red={config.red} rules={config.rules} green={config.green}"] += result.batch.steps
             by_policy[result.batch.policy] += result.batch.steps
+            if result.batch.red_policy:
+                by_policy[f"{result.batch.red_policy} (red)"] += result.batch.steps
             mismatches += result.mismatches
             restarted += result.restarted_services
             progress.update(result.batch.steps)

@@ -1,6 +1,7 @@
 """What is compared after every step: one row of integers, from the model and from the kernel.
 
-A row holds the observation, the facts of each host, the next random word, the reward and what happened in the step.
+A row holds the observation, the facts of each host, the next random word, the reward and what happened in the step; of
+a red that is played also what it may try and what it sees.
 `explain` turns two unequal rows back into words.
 """
 
@@ -11,6 +12,7 @@ import numpy as np
 from .host import HostFacts
 from .model import ReferenceModel
 from .network import N_HOSTS, Host
+from .played import RED_WORDS, PlayedKernel, PlayedModel
 
 N_OBSERVATION_BITS = 4 * N_HOSTS
 STEP_FIELDS = (  # what happened in the last step; without a meaning after a reset
@@ -24,13 +26,16 @@ STEP_FIELDS = (  # what happened in the last step; without a meaning after a res
     "green_target",
 )
 STATE_FIELDS = ("service_down", "red_knows_service", "known_addresses", "known_names", "known_subnets")
+RED_FIELDS = ("red_mask", *(f"red_observation[{i}]" for i in range(RED_WORDS)))  # all 0 unless red is played
 # A row: 52 bits, HostFacts host after host, red's ports host after host, and WORLD_FIELDS.
-WORLD_FIELDS = (*STATE_FIELDS, "random_peek", "reward_in_tenths", *STEP_FIELDS)
+WORLD_FIELDS = (*STATE_FIELDS, *RED_FIELDS, "random_peek", "reward_in_tenths", *STEP_FIELDS)
 _HOSTS = N_OBSERVATION_BITS  # where the parts of a row begin
 _PORTS = _HOSTS + N_HOSTS * len(HostFacts._fields)
 _WORLD = _PORTS + N_HOSTS
 ROW = _WORLD + len(WORLD_FIELDS)
-_PEEK = _WORLD + len(STATE_FIELDS)
+_RED = _WORLD + len(STATE_FIELDS)
+_PEEK = _RED + len(RED_FIELDS)
+_NO_PLAYER = (0,) * len(RED_FIELDS)
 ROW_AFTER_RESET = _PEEK + 1  # the leading part that has a meaning before the first step
 
 
@@ -46,6 +51,7 @@ def model_row(model: ReferenceModel, observation: list[int], reward: float) -> l
         model.knowledge.address_mask,
         model.knowledge.name_mask,
         model.knowledge.subnet_mask,
+        *(model.red_facts() if isinstance(model, PlayedModel) else _NO_PLAYER),
         model.random_peek(),
         round(10 * reward),
         model.red_type,
@@ -74,6 +80,7 @@ def kernel_rows(envs: Any, observation: np.ndarray, reward: np.ndarray) -> np.nd
     rows[:, _PORTS:_WORLD] = truth.red_ports
     for i, name in enumerate(STATE_FIELDS):
         rows[:, _WORLD + i] = getattr(truth, name)
+    rows[:, _RED:_PEEK] = envs.red_facts() if isinstance(envs, PlayedKernel) else 0
     rows[:, _PEEK] = envs.random_peek()
     rows[:, _PEEK + 1] = tenths
     for i, name in enumerate(STEP_FIELDS):

@@ -16,6 +16,7 @@ import importlib
 import json
 import sys
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ import tyro
 from stockade.integrations.cyborg import CybORGEnv
 
 from .network import DECOYS, PORT_BIT, PORTS, BlueClass, Exploit, Host, Outcome, RedAction, SessionSeen, Subnet
-from .policies import POLICIES
+from .policies import POLICIES, sleep
 from .red import MOVES
 from .red_policies import RED_POLICIES, RedView
 
@@ -61,8 +62,8 @@ class GivenRed:
 class Episode:
     """One episode of the reference, and what is recorded of it."""
 
-    def __init__(self, green: str, horizon: int, seed: int) -> None:
-        self.env = CybORGEnv(GivenRed, horizon, green=green)
+    def __init__(self, env: CybORGEnv, seed: int) -> None:
+        self.env = env
         self.controller = self.env.cyborg.environment_controller
         self._actions = importlib.import_module("CybORG.Shared.Actions")
         self.obs, _ = self.env.reset(seed=seed)
@@ -173,7 +174,7 @@ class Recording:
     red: tuple[str, ...] = tuple(RED_POLICIES)
     """red policies, each a file"""
     blue: tuple[str, ...] = ("sleep", "uniform", "react_restore", "react_remove", "late_restore", "restore_and_decoy")
-    """blue policies; each episode takes the next one"""
+    """blue policies; each episode takes the next one, file after file"""
     green: tuple[str, ...] = ("sleep", "active")
     """green agents"""
     episodes: int = 6
@@ -184,13 +185,14 @@ class Recording:
     """of the first episode, and of the policies"""
 
 
-def record(settings: Recording, red: str, green: str) -> tuple[dict[str, np.ndarray], str]:
-    """Plays the episodes of one file. Returns its arrays and the rule set."""
-    generator = np.random.default_rng([settings.seed, *map(ord, red + green)])
-    n = settings.episodes
-    seeds = settings.seed + np.arange(n)
-    episodes = [Episode(green, settings.horizon, int(seed)) for seed in seeds]
-    policies = {"sleep": lambda generator, obs, t: np.zeros(len(obs), int)} | POLICIES
+def record(settings: Recording, envs: list[CybORGEnv], red: str, number: int) -> dict[str, np.ndarray]:
+    """Plays the episodes of one file, one in each environment. Returns its arrays."""
+    generator = np.random.default_rng([settings.seed, number])
+    n = len(envs)
+    seeds = settings.seed + n * number + np.arange(n)
+    episodes = [Episode(env, int(seed)) for env, seed in zip(envs, seeds, strict=True)]
+    blue = [settings.blue[(n * number + i) % len(settings.blue)] for i in range(n)]
+    policies = POLICIES | {"sleep": sleep}
     for t in range(settings.horizon):
         masks, truths = zip(*(episode.view() for episode in episodes), strict=True)
         view = RedView(
@@ -200,9 +202,9 @@ def record(settings: Recording, red: str, green: str) -> tuple[dict[str, np.ndar
         )
         red_actions = RED_POLICIES[red](generator, view, t)
         observations = np.array([episode.obs for episode in episodes])
-        advice = [policies[name](generator, observations, t) for name in settings.blue]
         for i, episode in enumerate(episodes):
-            episode.step(int(advice[i % len(advice)][i]), int(red_actions[i]))
+            blue_action = policies[blue[i]](generator, observations, t)[i]
+            episode.step(int(blue_action), int(red_actions[i]))
     arrays = {"seed": seeds, "valid_steps": np.full(n, settings.horizon, np.int16)}
     for name in episodes[0].steps[0]:
         arrays[name] = np.array([[s[name] for s in e.steps] for e in episodes], _STEP_TYPES.get(name, np.int8))
@@ -210,25 +212,27 @@ def record(settings: Recording, red: str, green: str) -> tuple[dict[str, np.ndar
                       "n_processes": np.uint16, "n_eph_ports": np.uint16}  # fmt: skip
     for name in episodes[0].states[0]:
         arrays[name] = np.array([[s[name] for s in e.states] for e in episodes], types.get(name, np.uint8))
-    return arrays, episodes[0].env.rules
+    return arrays
 
 
 def main(settings: Recording) -> int:
     settings.folder.mkdir(parents=True, exist_ok=True)
-    for red in settings.red:
-        for green in settings.green:
-            arrays, rules = record(settings, red, green)
-            meta = {
-                "rules": rules, "red": "player", "red_policy": red, "policy": list(settings.blue),
-                "green": {"sleep": "SleepAgent", "active": "GreenAgent"}[green],
-                "horizon": settings.horizon, "episodes": settings.episodes, "hosts": [_name(host) for host in Host],
-                "subnets": [subnet.name.title() for subnet in Subnet], "red_types": _KINDS, "exploits": _EXPLOITS,
-                "decoys": [BlueClass(BlueClass.DECOY_APACHE + i).name for i in range(len(DECOYS))], "ports": PORTS,
-                "python": sys.version.split()[0], "source": "cage-challenge-2 CybORG 2.1, ChallengeWrapper, Scenario2",
-            }  # fmt: skip
-            path = settings.folder / f"free_{rules}_{red}_{green}.npz"
-            np.savez_compressed(path, **arrays, meta=np.array(json.dumps(meta)))
-            print(f"{path}  {int(arrays['valid_steps'].sum())} steps  {path.stat().st_size:,} bytes", flush=True)
+    made = range(settings.episodes)
+    envs = {green: [CybORGEnv(GivenRed, settings.horizon, green=green) for _ in made] for green in settings.green}
+    rules = envs[settings.green[0]][0].rules
+    for number, (red, green) in enumerate(product(settings.red, settings.green)):
+        arrays = record(settings, envs[green], red, number)
+        meta = {
+            "rules": rules, "red": "player", "red_policy": red, "policy": list(settings.blue),
+            "green": {"sleep": "SleepAgent", "active": "GreenAgent"}[green],
+            "horizon": settings.horizon, "episodes": settings.episodes, "hosts": [_name(host) for host in Host],
+            "subnets": [subnet.name.title() for subnet in Subnet], "red_types": _KINDS, "exploits": _EXPLOITS,
+            "decoys": [BlueClass(BlueClass.DECOY_APACHE + i).name for i in range(len(DECOYS))], "ports": PORTS,
+            "python": sys.version.split()[0], "source": "cage-challenge-2 CybORG 2.1, ChallengeWrapper, Scenario2",
+        }  # fmt: skip
+        path = settings.folder / f"free_{rules}_{red}_{green}.npz"
+        np.savez_compressed(path, **arrays, meta=np.array(json.dumps(meta)))
+        print(f"{path}  {int(arrays['valid_steps'].sum())} steps  {path.stat().st_size:,} bytes", flush=True)
     return 0
 
 

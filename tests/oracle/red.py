@@ -61,7 +61,9 @@ class Knowledge:
     @property
     def move_mask(self) -> int:
         """Bit i: `MOVES[i]` is allowed."""
-        return sum(1 << i for i, move in enumerate(MOVES) if self.allows(move))
+        addresses, names = self.address_mask, self.name_mask
+        by_kind = addresses | addresses << N_HOSTS | names << 2 * N_HOSTS | names << 3 * N_HOSTS
+        return 1 | self.subnet_mask << 1 | by_kind << 1 + len(Subnet)
 
     @property
     def address_mask(self) -> int:

@@ -82,7 +82,7 @@ def hoarder(generator: np.random.Generator, view: RedView, t: int) -> np.ndarray
     """Opens session upon session on hosts that it holds already, one host a world above all, and seldom escalates."""
     n = len(view.mask)
     favourite = np.arange(N_HOSTS) == 1 + np.arange(n)[:, None] % (N_HOSTS - 1)
-    weights = 0.05 * _progress(view) + 0.01 * view.mask
+    weights = np.where(_of_kind(RedAction.PRIVILEGE_ESCALATE), 0.003, 0.05) * _progress(view) + 0.01 * view.mask
     again = _of_kind(RedAction.EXPLOIT_REMOTE_SERVICE) * view.mask
     weights += 2 * again * _on_hosts((view.access > 0) & (view.ports != 0))
     weights += 6 * again * _on_hosts(favourite & (view.ports != 0))
