@@ -8,11 +8,13 @@
 """
 
 import stockade.startup  # first: before anything slow
-from stockade.api import evaluate, load, replay, search, train
+from stockade.api import evaluate, load, parallel_env, replay, search, train
 from stockade.cage2.config import RewardWeights
 from stockade.make import make, make_vec, register
 
 __version__ = "0.2.0"
-__all__ = ["RewardWeights", "__version__", "evaluate", "load", "make", "make_vec", "replay", "search", "train"]
+__all__ = [
+    "RewardWeights", "__version__", "evaluate", "load", "make", "make_vec", "parallel_env", "replay", "search", "train",
+]  # fmt: skip
 
 register()

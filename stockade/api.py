@@ -1,4 +1,4 @@
-"""The functions for notebooks and scripts: `stockade.train`, `evaluate`, `search`, `replay` and `load`.
+"""The functions for notebooks and scripts: `stockade.train`, `evaluate`, `search`, `replay`, `load`, `parallel_env`.
 
 They take the settings of the commands as keywords, show progress, and return objects. What they need (Torch, for one)
 is imported when they are called, so that `import stockade` stays light.
@@ -17,6 +17,7 @@ from stockade.errors import InputError, did_you_mean, flag_of
 
 if TYPE_CHECKING:
     from stockade.baselines import Defender
+    from stockade.integrations.pettingzoo import StockadeParallelEnv
     from stockade.learn.evaluate import EvaluateResult
     from stockade.learn.train import TrainResult
     from stockade.replay.result import Replay
@@ -52,6 +53,16 @@ def load(
         if (agent := find_policy(name, Path(runs), greedy=greedy, last=last, rules=rules)) is not None:
             return agent
     return load(name, runs, greedy=greedy, last=last, rules=rules)
+
+
+def parallel_env(**options: Any) -> StockadeParallelEnv:
+    """The world for two players as a PettingZoo `ParallelEnv`: agents `blue` and `red`.
+
+    Options are `horizon`, `rules`, `chance`, `green`, `obs` (blue's), `reward`, `render_mode`, as in `stockade.make`.
+    """
+    from stockade.integrations.pettingzoo import StockadeParallelEnv
+
+    return StockadeParallelEnv(**options)
 
 
 def train(
