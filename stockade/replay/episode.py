@@ -114,6 +114,8 @@ def record_cyborg(player: Player, config: WorldConfig, seed: int) -> Episode:
 def record_trace(path: Path, number: int) -> Episode:
     """An episode of a trace of the reference, numbered from 0; TraceError if the built-in world gives another."""
     config, arrays = load_trace(path)
+    if config.red == "player":
+        raise InputError(f"{path}: its red was played by hand, which no replay shows; `stockade verify` compares it")
     if not 0 <= number < len(arrays["seed"]):
         raise InputError(f"--episode {number}: {path} holds the episodes 0 to {len(arrays['seed']) - 1}")
     steps = int(arrays["valid_steps"][number])

@@ -14,6 +14,7 @@ from .traces import FILES, TRACES, load, shortened
 SOURCE = shortened(load("green_RedMeanderAgent_mixed.npz"), episodes=4, steps=50)
 HOSTS = json.loads(str(SOURCE["meta"]))["hosts"]
 EPISODE, STEP = 2, 41
+PLAYED = "free_current_climber_sleep.npz"
 #: Arrays of the state: index STEP + 1 is after step STEP. The number is the place within it, if it has places.
 STATE_FIELDS = {
     "obs": 30, "red_priv": 11, "red_sessions": 3, "decoys": 0, "files": 12, "ot": None, "rng_peek": None,
@@ -48,7 +49,7 @@ def with_meta(arrays: dict[str, np.ndarray], **changes) -> dict[str, np.ndarray]
 
 # ------------------------------------------------------------------------------------------------------ equal, unequal
 def test_all_traces_are_in_the_repository():
-    assert len(FILES) == 35
+    assert len(FILES) == 63
     assert find_traces([TRACES]) == FILES
 
 
@@ -75,6 +76,38 @@ def test_one_altered_bit_of_the_state_is_found_and_explained(field, step, arrays
     assert (first.file, first.episode, first.seed) == ("altered.npz", EPISODE, arrays["seed"][EPISODE])
     assert (first.step, first.field) == (step, field + host)
     assert (first.expected, first.got) == (true ^ 1, true)
+
+
+def test_an_altered_mask_of_a_played_red_is_found_and_explained(save):
+    arrays = load(PLAYED)
+    arrays["red_mask"][1, STEP + 1] ^= np.uint64(1 << 55)
+    report = verify_file(save(arrays))
+    assert (report.mismatches, report.first.field, report.first.episode, report.first.step) == (1, "red_mask", 1, STEP)
+    assert ", red: " in report.first.action
+
+
+def test_a_played_red_does_what_the_file_says(save):
+    """Another action of red makes another game."""
+    arrays = load(PLAYED)
+    arrays["red_action"][0, :3] = 0
+    report = verify_file(save(arrays))
+    assert (report.first.step, report.first.episode) == (0, 0)
+
+
+@pytest.mark.parametrize("field", ["red_action", "red_mask"])
+def test_a_played_red_needs_its_fields(field, save):
+    arrays = load(PLAYED)
+    del arrays[field]
+    with pytest.raises(TraceError, match=rf"lacks the field {field}$"):
+        verify_file(save(arrays))
+
+
+@pytest.mark.parametrize("action", [-1, 56])
+def test_an_action_of_red_out_of_range_is_refused(action, save):
+    arrays = load(PLAYED)
+    arrays["red_action"][1, 4] = action
+    with pytest.raises(TraceError, match=r"red_action holds values .* 0 to 55"):
+        verify_file(save(arrays))
 
 
 @pytest.mark.parametrize("field", STEP_FIELDS)

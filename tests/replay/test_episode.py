@@ -65,6 +65,11 @@ def test_a_trace_that_the_world_does_not_give_is_refused(tmp_path):
         record_trace(tmp_path / "altered.npz", 3)
 
 
+def test_a_trace_whose_red_was_played_is_refused():
+    with pytest.raises(InputError, match="played by hand"):
+        record_trace(TRACES / "free_current_climber_sleep.npz", 0)
+
+
 def test_a_fix_that_the_order_forbids_is_shown_as_refused(ordered):
     episode = record(as_player(ordered), WorldConfig(red="bline", horizon=100), 1)
     assert episode.refused.any()
