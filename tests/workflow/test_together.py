@@ -110,20 +110,17 @@ def test_greedy_returns_are_paired_by_seed_and_repeat() -> None:
     training.close()
 
 
-def test_red_has_a_head_start_in_some_long_episodes_of_the_training_and_in_none_that_judges() -> None:
-    longest = {}
-    for horizon in (10, 60, 100):
-        config = SearchConfig(**{**SMALL, "n_envs": 400, "horizon": horizon})
-        training = ConditionedTraining(config, TYPES, [ORDERS[0], FREE], 0)
-        starts = np.concatenate([env.next_head_start for env in training.envs])
-        longest[horizon] = starts.max()
-        assert (starts > 0).mean() < 0.2
-        before = training.returns(20, VALIDATION_SEED)
-        for env in training.envs:
-            env.next_head_start[:] = horizon
-        assert np.array_equal(training.returns(20, VALIDATION_SEED), before)
-        training.close()
-    assert longest == {10: 0, 60: 10, 100: 20}
+def test_red_has_a_head_start_in_some_episodes_of_the_training_and_in_none_that_judges() -> None:
+    config = SearchConfig(**{**SMALL, "n_envs": 400})
+    training = ConditionedTraining(config, TYPES, [ORDERS[0], FREE], 0)
+    starts = np.concatenate([env.next_head_start for env in training.envs])
+    assert 0.04 < (starts > 0).mean() < 0.2
+    assert starts.max() <= (config.horizon + 1) // 2
+    before = training.returns(20, VALIDATION_SEED)
+    for env in training.envs:
+        env.next_head_start[:] = config.horizon
+    assert np.array_equal(training.returns(20, VALIDATION_SEED), before)
+    training.close()
 
 
 def test_shares_move_to_what_gains_and_to_what_is_near_the_best() -> None:
