@@ -8,9 +8,6 @@ single order alone: a list of one.
 A Restore costs a point at once and pays off later, so PPO soon gives it up, and never finds what an order needs it for:
 the values of such orders then are too low by many points, in every training alike. Here a Restore is paid for at first,
 and its price comes back step by step: every policy has seen what Restores are good for before it saves them.
-
-A good policy hardly ever sees a network that is lost, so it never learns how to win it back, and a greedy one may wait
-there for ever: three such episodes in 4,000 cost an order most of a point. Here red has a head start in some episodes.
 """
 
 import itertools
@@ -39,8 +36,6 @@ RESTORE_BONUS = 1.5  #: Points that a Restore earns at the start of a training, 
 #: What is played, judged and delivered is the mean of the learner's weights over about this share of the iterations so
 #: far. The learner itself plays some orders badly every now and then, and a judgement at such a moment is a wrong one.
 AVERAGED_SHARE = 0.05
-#: Red has a head start in this share of the episodes of a training: blue's first steps are lost, up to so many of them.
-HEAD_STARTS, LONGEST_HEAD_START = 0.1, 20
 
 
 class ConditionedTraining:
@@ -50,7 +45,7 @@ class ConditionedTraining:
         self, config: SearchConfig, units: Units, orders: Sequence[Ranking], seed: int, threads: int | None = None
     ) -> None:
         self.config, self.units, self.orders = config, units, list(orders)
-        self.threads, self._seed = threads or available_cores(), seed
+        self.threads = threads or available_cores()
         self._tables = _tables(units, self.orders)
         settings = replace(config.ppo, threads=threads)
         self.envs = [
@@ -115,17 +110,12 @@ class ConditionedTraining:
         self.shares = np.concatenate([self.shares, np.zeros(len(orders))])
 
     def _assign(self, iteration: int) -> None:
-        """Which order each environment's next episode has: as near to the shares as whole numbers are; and which
-        head start."""
+        """Which order each environment's next episode has: as near to the shares as whole numbers are."""
         edges = np.cumsum(self.shares / self.shares.sum())
-        longest = min(LONGEST_HEAD_START, (self.config.horizon + 1) // 2)
         for lane, env in enumerate(self.envs):
             offset = (iteration + lane) * _GOLDEN % 1.0
             points = (np.arange(env.num_envs) + offset) / env.num_envs
             env.next_order[:] = np.minimum(np.searchsorted(edges, points, side="right"), len(edges) - 1)
-            rng = np.random.default_rng([self._seed, iteration, lane])
-            chosen = rng.random(env.num_envs) < HEAD_STARTS
-            env.next_head_start[:] = chosen * rng.integers(1, longest + 1, env.num_envs)
 
     def _make(self, red: str, n: int) -> StrictVectorEnv:
         config = self.config

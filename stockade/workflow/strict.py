@@ -161,7 +161,6 @@ class StrictVectorEnv(OrderedVectorEnv[Played]):
     places: (orders, 13) int8, see `Units.places`; contexts: (orders, c) uint8, added to the observations. `order`, (n,)
     int64, is that of each environment's episode, `next_order` that of the episode after it: it may be written to.
     `restore_bonus` is added to the reward of a step that carries out a Restore; `Played.value` leaves it out.
-    `next_head_start`, (n,) int64, is red's in the episode after this one: so many of blue's first steps are lost.
     """
 
     _columns: ClassVar[dict[str, type]] = {"episode_return": np.float64, "fixes": np.int64, "refused": np.int64}
@@ -171,7 +170,6 @@ class StrictVectorEnv(OrderedVectorEnv[Played]):
         self.judge = judge
         self.set_orders(places, contexts)
         self.order, self.next_order, self._allowed = np.zeros((3, envs.num_envs), np.int64)
-        self._head_start, self.next_head_start = np.zeros((2, envs.num_envs), np.int64)
         super().__init__(envs, contexts.shape[1], Played, self.order)
 
     def set_orders(self, places: np.ndarray, contexts: np.ndarray) -> None:
@@ -180,28 +178,25 @@ class StrictVectorEnv(OrderedVectorEnv[Played]):
 
     def _begin(self) -> None:
         super()._begin()
-        self._begin_episodes(slice(None))
+        self._take_orders(slice(None))
 
     def _running(self) -> dict[str, np.ndarray]:
-        return {**super()._running(), "order": self.order, "next_order": self.next_order, "seen": self._seen,
-                "head_start": self._head_start, "next_head_start": self.next_head_start}  # fmt: skip
+        return {**super()._running(), "order": self.order, "next_order": self.next_order, "seen": self._seen}
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Step all; the observation is overwritten by the next step."""
         held = self.envs.true_state().red_access if self.judge == "truth" else compromised(self._seen)
         returns, fixes, refused = self._sums.values()
         _refuse(held, actions, self._dead, self.order, self.places, self._allowed, fixes, refused)
-        self._allowed[self._head_start > 0] = SLEEP
-        self._head_start -= 1
         obs, rewards, terminated, truncated, info = self.envs.step(self._allowed)
         if self._dead.any():  # these have just begun a new episode
-            self._begin_episodes(self._dead)
+            self._take_orders(self._dead)
         returns += rewards
         if self.restore_bonus:
             rewards = rewards + self.restore_bonus * ((ACTION_KIND[self._allowed] == RESTORE) & ~self._dead)
         self._after_step(obs, terminated | truncated)
         return self._seen, rewards, terminated, truncated, info
 
-    def _begin_episodes(self, which: Any) -> None:
-        self.order[which], self._head_start[which] = self.next_order[which], self.next_head_start[which]
+    def _take_orders(self, which: Any) -> None:
+        self.order[which] = self.next_order[which]
         self._seen[which, self._size :] = self.contexts[self.order[which]]

@@ -153,29 +153,11 @@ def test_a_new_order_takes_effect_with_the_next_episode() -> None:
     assert env.take().order.tolist() == [0, 0, 0, 0]
 
 
-def test_a_head_start_loses_blues_first_steps_and_no_others() -> None:
-    """What is chosen in them is Sleep in the world, and the episode after it has a head start of its own."""
-    rng, starts = np.random.default_rng(3), np.array([[0, 1, 4, 9], [2, 0, 0, 1]])
-    env, plain = (strict(4, [ENTERPRISE_FIRST], obs="memory", horizon=8) for _ in range(2))
-    env.next_head_start[:] = starts[0]
-    env.reset(seed=0)
-    plain.reset(seed=0)
-    env.next_head_start[:] = starts[1]
-    for time in range(18):  # an episode, the step that begins another, and that one
-        actions = rng.integers(N_ACTIONS, size=4)
-        episode, step = divmod(time, 9)
-        lost = step < starts[episode] if time != 8 else np.zeros(4, np.bool_)
-        found, wanted = env.step(actions), plain.step(np.where(lost, 0, actions))
-        assert np.array_equal(found[0], wanted[0]), time
-        assert np.array_equal(found[1], wanted[1]), time
-
-
 @pytest.mark.parametrize("judge", ["truth", "observed"])
 def test_saved_worlds_continue_bit_for_bit(judge: str) -> None:
     rng = np.random.default_rng(2)
     env = strict(20, [ENTERPRISE_FIRST, USER_FIRST], judge, obs="memory", horizon=7)
     env.next_order[:] = np.arange(20) % 2
-    env.next_head_start[:] = np.arange(20) % 6
     env.reset(seed=5)
     for _ in range(11):
         env.step(rng.integers(N_ACTIONS, size=20))

@@ -110,19 +110,6 @@ def test_greedy_returns_are_paired_by_seed_and_repeat() -> None:
     training.close()
 
 
-def test_red_has_a_head_start_in_some_episodes_of_the_training_and_in_none_that_judges() -> None:
-    config = SearchConfig(**{**SMALL, "n_envs": 400})
-    training = ConditionedTraining(config, TYPES, [ORDERS[0], FREE], 0)
-    starts = np.concatenate([env.next_head_start for env in training.envs])
-    assert 0.04 < (starts > 0).mean() < 0.2
-    assert starts.max() <= (config.horizon + 1) // 2
-    before = training.returns(20, VALIDATION_SEED)
-    for env in training.envs:
-        env.next_head_start[:] = config.horizon
-    assert np.array_equal(training.returns(20, VALIDATION_SEED), before)
-    training.close()
-
-
 def test_shares_move_to_what_gains_and_to_what_is_near_the_best() -> None:
     flat = np.array([[-4.0, -4.0, -14.0, -14.0]])
     gaining = np.array([[-4.0, -4.0, -14.0, -10.0]])
