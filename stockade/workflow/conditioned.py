@@ -81,15 +81,19 @@ class ConditionedTraining:
         """Episodes after which Restores are no longer paid for, in a training of so many."""
         return min(self.config.enough_episodes, budget) / 2
 
-    def returns(self, episodes: int, seed: int, orders: Sequence[int] | None = None) -> np.ndarray:
+    def returns(
+        self, episodes: int, seed: int, orders: Sequence[int] | None = None, told: Sequence[int] | None = None
+    ) -> np.ndarray:
         """(attackers, orders, episodes) of greedy episodes of some orders, by index, or of all of them; episode e has
-        the seed `seed + e` for every order."""
+        the seed `seed + e` for every order. The policy is told the order, or another one of the same number."""
         chosen = range(len(self.orders)) if orders is None else orders
-        jobs = list(itertools.product(self.config.reds, chosen))
+        jobs = list(itertools.product(self.config.reds, zip(chosen, chosen if told is None else told, strict=True)))
+        places, contexts = self._tables
 
-        def greedy(job: tuple[str, int]) -> np.ndarray:
-            env, work, actions = self._make(job[0], episodes), Workspace(self.policy, episodes), self.policy.actions
-            env.next_order[:] = job[1]
+        def greedy(job: tuple[str, tuple[int, int]]) -> np.ndarray:
+            red, (kept, said) = job
+            env, work, actions = self._make(red, episodes), Workspace(self.policy, episodes), self.policy.actions
+            env.set_orders(places[[kept]], contexts[[said]])
 
             def likeliest(obs: np.ndarray) -> np.ndarray:
                 return actions[work.forward(torch.from_numpy(obs))[0][:, : len(actions)].argmax(1).numpy()]

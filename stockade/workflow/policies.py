@@ -23,12 +23,17 @@ if TYPE_CHECKING:  # what needs the extra `train` is imported when there is a po
 
 
 class OrderAgent(Agent):
-    """A policy that sees an order and whose forbidden fixes are not carried out; the judge says what is held."""
+    """A policy that is told an order and whose fixes that an order forbids are not carried out.
+
+    Both are the same order unless it keeps `order` better when `told` another. The judge says what is held.
+    """
 
     def __init__(
-        self, policy: Policy, card: dict[str, Any], name: str, greedy: bool, units: Units, order: Ranking, judge: Judge
-    ) -> None:
-        super().__init__(policy, card["obs"], greedy, units.context(order), card, name, card.get("reward_scale", 0.1))
+        self, policy: Policy, card: dict[str, Any], name: str, greedy: bool, units: Units, order: Ranking,
+        judge: Judge, told: Ranking | None = None,
+    ) -> None:  # fmt: skip
+        context = units.context(order if told is None else told)
+        super().__init__(policy, card["obs"], greedy, context, card, name, card.get("reward_scale", 0.1))
         self.units, self.order, self.judge = units, order, judge
         self._places = units.places(order)
 
@@ -69,7 +74,8 @@ def find_policy(
         return agent_of(checkpoint, str(name), greedy, rules)
     if "order" not in checkpoint.rest:
         raise InputError(f"{path} is the policy for all orders of a search: name the search, {path.parent.parent}")
-    return _agent(checkpoint, as_ranking(checkpoint.rest["order"]), greedy, path.stem)
+    order = as_ranking(checkpoint.rest["order"])
+    return _agent(checkpoint, order, order, greedy, path.stem)
 
 
 def load_search(folder: Path, *, order: str | None = None, greedy: bool = True) -> Agent:
@@ -89,8 +95,9 @@ def load_search(folder: Path, *, order: str | None = None, greedy: bool = True) 
             raise InputError("no workflow of this search complied with its order: none is its best")
         if wanted not in classes:
             raise InputError(f"it has no order {wanted!r}.{did_you_mean(wanted, classes)} It has: {'; '.join(classes)}")
-        checkpoint = _load_checkpoint(folder / classes[wanted]["policy"])
-        return _agent(checkpoint, as_ranking(classes[wanted]["ranking"]), greedy, folder.name)
+        found = classes[wanted]
+        kept, told = as_ranking(found["ranking"]), as_ranking(found.get("told", found["ranking"]))
+        return _agent(_load_checkpoint(folder / found["policy"]), kept, told, greedy, folder.name)
 
 
 def _load_checkpoint(path: Path) -> Checkpoint:
@@ -101,9 +108,9 @@ def _load_checkpoint(path: Path) -> Checkpoint:
     return load(path.with_suffix(""))
 
 
-def _agent(checkpoint: Checkpoint, order: Ranking, greedy: bool, name: str) -> Agent:
-    """A policy of a search, for an order."""
+def _agent(checkpoint: Checkpoint, order: Ranking, told: Ranking, greedy: bool, name: str) -> Agent:
+    """A policy of a search, kept to an order and told one."""
     agent, rule = agent_of(checkpoint, name, greedy, "current"), checkpoint.rest.get("constraint")
     if rule is None:  # trained for compliance, free to violate
         return agent
-    return OrderAgent(agent.policy, agent.card, name, greedy, UNITS[rule["units"]], order, rule["judge"])
+    return OrderAgent(agent.policy, agent.card, name, greedy, UNITS[rule["units"]], order, rule["judge"], told)

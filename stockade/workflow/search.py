@@ -32,7 +32,7 @@ from stockade.workflow.orders import FREE, ORDERS, TYPES, Ranking, hosts_red_can
 from stockade.workflow.policies import load_search
 from stockade.workflow.store import SearchFolder
 from stockade.workflow.summary import Answer, Outcome, answer
-from stockade.workflow.together import JUDGE_SEED, HostTraining, TogetherTraining, finer, goal_value, propose
+from stockade.workflow.together import JUDGE_SEED, HostTraining, TogetherTraining, best_told, finer, goal_value, propose
 
 #: File of the policy for all orders, in the folder of a search.
 POLICY = "policies/conditioned.json"
@@ -183,7 +183,8 @@ def _measure(training: TogetherTraining, matters: np.ndarray) -> Outcome:
                  "were judged.")  # fmt: skip
     print(f"judging every order by {judged:,} greedy episodes ...", flush=True)
     chosen = [*range(references - 1), *finalists, references - 1]  # the free agent is the last
-    returns = training.returns(judged, JUDGE_SEED, chosen)
+    told = best_told(training, chosen)
+    returns = training.returns(judged, JUDGE_SEED, chosen, told)
     noise, level = training.training_noise()
     moved = noise[:, :references]
     sd = np.concatenate([moved[:, :-1], np.repeat(moved.mean(axis=1, keepdims=True), len(finalists), axis=1)], axis=1)
@@ -192,13 +193,13 @@ def _measure(training: TogetherTraining, matters: np.ndarray) -> Outcome:
     if isinstance(training, HostTraining):  # its curves end with the leader of each round in place of the finalists
         types = [training.units.describe(order, matters) for order in orders[: references - 1]]
         curves["orders"] = [*types, "no order", "best order of hosts"]
-        extra = finer(training, chosen[:-1], returns)
+        extra = finer(training, chosen[:-1], told[:-1], returns)
     why = "values stopped improving after" if training.last_goal < training.budget else "the budget is used:"
     ended = f"{why} {training.episodes:,} of {training.budget:,} episodes"
     return Outcome(
         training.units, matters, orders, returns[:, :-1], sd, episodes[chosen[:-1]], returns[:, -1], moved[:, -1],
         curves, ended, seconds, total=len(orders), tried=tried, policies=(POLICY,) * len(orders),
-        extra=extra, level_sd=level,
+        extra=extra, level_sd=level, told=tuple(training.orders[k] for k in told[:-1]),
     )  # fmt: skip
 
 

@@ -41,6 +41,7 @@ class Outcome:
     extra: dict[str, Any] = field(default_factory=dict)  #: more for summary.json
     level_sd: np.ndarray | None = None  #: (attackers,) see `Measured`
     policies: tuple[str, ...] = ()  #: (K,) file of each order's policy, relative to the folder of the search
+    told: tuple[Ranking, ...] = ()  #: (K,) order that the policy is told, if that can be another than it is kept to
 
     def measured(self, attackers: Sequence[str]) -> Measured:
         """For the verdict; labels and pairs name only units that matter."""
@@ -103,6 +104,7 @@ def answer(config: SearchConfig, outcome: Outcome, name: str = "SEARCH") -> Answ
             {
                 **asdict(p), "equal_orders": equal[k], "episodes": int(outcome.episodes[k]),
                 "policy": outcome.policies[k] if outcome.policies else None, "ranking": outcome.orders[k],
+                "told": outcome.told[k] if outcome.told else outcome.orders[k],
                 "compliance": 1.0 if outcome.compliance is None else float(outcome.compliance[k]),
             }
             for k, p in ranked

@@ -1,7 +1,8 @@
 """`--train together`: one training for all orders, from its first episode to measured values, through interruptions.
 
 rounds: train a twentieth of the budget -> play every order greedily on the same validation seeds -> shares, checkpoint
-end:    values stopped improving, or the budget is used -> judge every order on fresh seeds -> measured values
+end:    values stopped improving, or the budget is used -> for every order, which one the policy is told -> judge every
+        order on fresh seeds -> measured values
 
 Shares of the environments move towards orders whose values still improve, and towards those near the best. All that
 decides what happens next is in the checkpoint: a search that was killed continues bit for bit.
@@ -40,6 +41,7 @@ PROPOSED, PROPOSING_ROUNDS = 12, 12  #: orders that GP-UCB picks at once when th
 PROPOSED_EPISODES = 200
 FINALISTS = 8  #: host orders that are judged in the end
 CHOOSING_EPISODES = 1_000  #: by which the best of the finalists is chosen, apart from those that judge it
+SCREENING_EPISODES = 100  #: of every order with every other one told
 PROPOSE_SEED, CHOOSE_SEED = 1_600_000_000, 1_650_000_000
 
 
@@ -164,6 +166,26 @@ def goal_value(values: np.ndarray, goal: str) -> np.ndarray:
 def goal_returns(returns: np.ndarray, goal: str) -> np.ndarray:
     """(episodes,) of (attackers, episodes) of one order: their mean, or those of the attacker that decides."""
     return np.asarray(returns.mean(axis=0) if goal == "mean" else returns[returns.mean(axis=1).argmin()])
+
+
+def best_told(training: TogetherTraining, orders: Sequence[int]) -> list[int]:
+    """For each of the orders, by index, the one of them that the policy is best told to keep this one.
+
+    Two orders that are equal in effect should have equal values, but one network may play them differently: it waits
+    for ever in a rare state, or knows a trick, with one of them only. What an order is worth is the best play that its
+    rule allows, whatever the policy is told. Chosen on seeds that judge nothing.
+    """
+    k, goal, own = len(orders), training.config.goal, np.arange(len(orders))
+
+    def values(episodes: int, kept: np.ndarray, told: np.ndarray) -> np.ndarray:
+        pairs = ([orders[i] for i in which] for which in (kept, told))
+        return goal_value(training.returns(episodes, CHOOSE_SEED, *pairs).mean(axis=2), goal)
+
+    screened = values(SCREENING_EPISODES, *np.divmod(np.arange(k * k), k)).reshape(k, k)
+    screened[own, own] = -np.inf
+    told = np.stack([own, screened.argmax(axis=1)])
+    chosen = values(CHOOSING_EPISODES, np.tile(own, 2), told.ravel()).reshape(2, k).argmax(axis=0)
+    return [orders[i] for i in told[chosen, own]]
 
 
 def next_shares(values: Sequence[np.ndarray], goal: str) -> np.ndarray:
@@ -305,13 +327,14 @@ def distances(orders: Sequence[Ranking], matters: np.ndarray) -> np.ndarray:
     return kendall(np.stack([HOST_UNITS.ranks(order) for order in orders])[:, matters])
 
 
-def finer(training: HostTraining, judged: Sequence[int], returns: np.ndarray) -> dict[str, Any]:
+def finer(training: HostTraining, judged: Sequence[int], told: Sequence[int], returns: np.ndarray) -> dict[str, Any]:
     """Does an order of hosts beat the best of types? Both are chosen on other seeds than those that compare them.
 
-    `judged` are the orders of types, then of hosts, and (attackers, orders, episodes) what they returned.
+    `judged` are the orders of types, then of hosts, `told` what the policy is told for each, and (attackers, orders,
+    episodes) what they returned.
     """
     types, goal = training.n_first - 1, training.config.goal
-    merit = goal_value(training.returns(CHOOSING_EPISODES, CHOOSE_SEED, judged).mean(axis=2), goal)
+    merit = goal_value(training.returns(CHOOSING_EPISODES, CHOOSE_SEED, judged, told).mean(axis=2), goal)
     pair = types + int(merit[types:].argmax()), int(merit[:types].argmax())
     gain, half = mean_interval(np.subtract(*(goal_returns(returns[:, k], goal) for k in pair)))
     # Another training would rank two orders of one network differently by about this much.

@@ -12,13 +12,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import stockade
 from stockade.errors import InputError
 from stockade.text import WIDTH
 from stockade.workflow.config import SearchConfig
+from stockade.workflow.policies import load_search
 from stockade.workflow.search import SearchResult, search
+from stockade.workflow.together import JUDGE_SEED
 
 SMALL: dict[str, Any] = {"n_envs": 20, "horizon": 12, "total_episodes": 1200, "n_eval_episodes": 40, "plots": False}
 
@@ -128,6 +131,26 @@ def test_several_attackers_and_the_delivered_policy(tmp_path: Path, capsys: pyte
     assert "try next:" in printed
     played = stockade.evaluate("x", runs=tmp_path, episodes=3, progress=False).to_dict()["order"].split(" > ")
     assert [unit for unit in played if unit in summary["matters"]] == summary["best"][0].split(" > ")
+
+
+def test_the_delivered_policy_is_the_one_that_was_judged(finished: Path) -> None:
+    """Told what summary.json says and kept to its order, it gets the very returns, for every order."""
+    summary = content(finished / "x")
+    for entry in summary["classes"]:
+        agent = load_search(finished / "x", order=entry["order"])
+        envs = stockade.make_vec(40, horizon=12, obs="memory")
+        obs, _ = envs.reset(seed=JUDGE_SEED)
+        total = np.zeros(40)
+        for _ in range(12):
+            obs, rewards, *_ = envs.step(agent.allowed(agent.predict(obs), obs, envs))
+            total += rewards
+        assert total.mean() == pytest.approx(entry["measured"])
+    first, second = summary["classes"]
+    first["told"] = second["ranking"]
+    (finished / "x" / "summary.json").write_text(json.dumps(summary))
+    agents = [load_search(finished / "x", order=entry["order"]) for entry in (first, second)]
+    assert np.array_equal(agents[0].context, agents[1].context)
+    assert [agent.order for agent in agents] == [tuple(first["ranking"]), tuple(second["ranking"])]
 
 
 def test_a_finished_search_is_extended(whole: SearchResult, finished: Path) -> None:

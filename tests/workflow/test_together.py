@@ -7,13 +7,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from stockade.learn.checkpoint import CheckpointFolder
 from stockade.workflow import conditioned
 from stockade.workflow.conditioned import ConditionedTraining
 from stockade.workflow.config import BONUS_STEPS, SearchConfig
 from stockade.workflow.orders import FREE, ORDERS, TYPES
-from stockade.workflow.together import VALIDATION_SEED, HostTraining, TogetherTraining, next_shares, no_longer_improving
+from stockade.workflow.together import (
+    VALIDATION_SEED,
+    HostTraining,
+    TogetherTraining,
+    best_told,
+    next_shares,
+    no_longer_improving,
+)
 
 SMALL: dict[str, Any] = {"n_envs": 20, "horizon": 10, "total_episodes": 800, "n_eval_episodes": 10}
 THREE = [ORDERS[0], ORDERS[50], FREE]
@@ -107,6 +115,31 @@ def test_greedy_returns_are_paired_by_seed_and_repeat() -> None:
     assert np.array_equal(returns, training.returns(30, VALIDATION_SEED))
     assert np.array_equal(returns[:, [2]], training.returns(30, VALIDATION_SEED, [2]))
     assert not np.array_equal(returns, training.returns(30, VALIDATION_SEED + 30))
+    training.close()
+
+
+def test_a_policy_that_is_told_another_order_is_still_kept_to_its_own() -> None:
+    """Told order 1 and kept to order 0: other returns than told 0, and than kept to 1."""
+    training = ConditionedTraining(SearchConfig(**{**SMALL, "horizon": 30}), TYPES, THREE, 0)
+    training.policy.flat.add_(torch.randn(training.policy.flat.shape, generator=torch.Generator().manual_seed(0)))
+    own, told = training.returns(40, 0), training.returns(40, 0, [0, 0, 1, 1], [0, 1, 0, 1])[0]
+    assert np.array_equal(told[[0, 3]], own[0, :2])
+    assert not np.array_equal(told[1], told[0])
+    assert not np.array_equal(told[1], told[3])
+    training.close()
+
+
+def test_every_order_is_told_what_plays_best_under_its_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.array([[-4.0, -3.5, -9.0], [-9.0, -5.0, -5.0], [-3.0, -2.0, -1.0]])  # by order kept, by order told
+    training = begun(SearchConfig(**SMALL), None)
+
+    def returns(episodes: int, seed: int, orders: list[int], told: list[int]) -> np.ndarray:
+        return np.repeat(values[orders, told][None, :, None], episodes, axis=2)
+
+    monkeypatch.setattr(training, "returns", returns)
+    assert best_told(training, [0, 1, 2]) == [1, 1, 2]  # its own where another one is not better
+    assert best_told(training, [0, 2]) == [0, 2]
+    assert best_told(training, [1]) == [1]
     training.close()
 
 
