@@ -142,7 +142,7 @@ def test_the_delivered_policy_is_the_one_that_was_judged(finished: Path) -> None
         obs, _ = envs.reset(seed=JUDGE_SEED)
         total = np.zeros(40)
         for _ in range(12):
-            obs, rewards, *_ = envs.step(agent.allowed(agent.predict(obs), obs, envs))
+            obs, rewards, *_ = envs.step(agent.allowed(agent.predict(obs)[0], obs, envs))
             total += rewards
         assert total.mean() == pytest.approx(entry["measured"])
     first, second = summary["classes"]
