@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import stockade
+from stockade.errors import missing_package
 from tests.release.dependencies import OURS, ROOT, oldest, project
 
 yaml = pytest.importorskip("yaml", reason="pre-commit brings it")
@@ -113,6 +114,13 @@ def test_every_package_that_users_get_has_a_least_version_and_a_tested_one():
     for name, least in oldest().items():
         newest = pinned.get(name, "999")
         assert tuple(map(int, least.split("."))) <= tuple(map(int, newest.split("."))), name
+
+
+def test_a_missing_package_of_an_extra_is_named_with_its_extra():
+    for extra, needs in project()["optional-dependencies"].items():
+        for package in () if extra in OURS else needs:
+            module = re.split(r"[\[<>=]", package)[0].replace("-", "_")
+            assert f"'stockade[{extra}]'" in str(missing_package(ModuleNotFoundError(name=module)))
 
 
 def test_the_changelog_begins_with_this_version():
