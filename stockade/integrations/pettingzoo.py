@@ -114,7 +114,7 @@ class StockadeParallelEnv(ParallelEnv[str, np.ndarray, int]):
         agents, reward, over = self.agents, self._reward.item(), self._over.item()
         if over:
             self.agents = []
-        rewards = {BLUE: reward, RED: -reward}
+        rewards = {BLUE: reward, RED: 0.0 - reward}  # no minus zero
         return (
             self._observations(),
             rewards,

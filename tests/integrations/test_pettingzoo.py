@@ -2,7 +2,9 @@
 
 import functools
 import pickle
+import re
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -143,3 +145,12 @@ def test_render_shows_both_tables() -> None:
     text = env.render()
     assert text is not None
     assert "Op_Server0" in text
+
+
+def test_the_guide_runs_as_pasted() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "pettingzoo.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert names["env"].agents == []
+    assert names["truncations"] == {"blue": True, "red": True}
