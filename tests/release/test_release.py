@@ -148,7 +148,7 @@ def test_the_champion_of_the_wheel_defends(full, tmp_path):
     scores = {(cell["red"], cell["horizon"]): cell["mean"] for cell in cells}
     assert len(scores) == 9
     assert -16 < scores["bline", 100] < -8  # its mean is -11.4, where doing nothing gives -1000
-    assert scores["sleep", 30] == 0
+    assert -1 < scores["sleep", 30] <= 0
 
 
 def test_a_search_and_its_report(full, tmp_path):
