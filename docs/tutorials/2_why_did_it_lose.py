@@ -182,7 +182,7 @@ for t in range(12, 18):
     move, state = content[t - 1], states[t]
     red = f"{move['red']}{', fails' * move['red_failed']}"
     seen = f"activity {state['activity'][host]:<7}  decoys {state['n_decoys'][host]}"
-    print(f"step {t}  red {red:<38} blue {move['blue']:<26} Enterprise1: {seen}")
+    print(f"step {t}  red {red:<44} blue {move['blue']:<26} Enterprise1: {seen}")
 
 assert fair.held[20, host] > 0.9
 

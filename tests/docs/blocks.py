@@ -105,7 +105,7 @@ def blocks_of(page: Path, text: str | None = None) -> list[Block]:
             continue
         if mark is not None and line.strip(" \t>"):
             raise PageError(f"{_short(page)}:{mark[0]}: no code block follows the mark 'not run'")
-        if said := _MARK.search(line):
+        if said := _MARK.fullmatch(line.lstrip(" \t>").rstrip()):
             if not said[1]:
                 raise PageError(f"{_short(page)}:{number}: the mark 'not run' gives no reason")
             mark = number, said[1]

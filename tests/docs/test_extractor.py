@@ -120,6 +120,7 @@ def test_marks_and_fences_inside_blocks_and_comments_do_not_count() -> None:
     assert block.not_run is None
     assert extract("<!-- hidden\n```python\n```\n-->\n") == []
     assert extract("<!-- bench:begin -->\n| a |\n<!-- bench:end -->\n") == []
+    assert extract("Write `<!-- not run: REASON -->` before it.\n") == []
 
 
 @pytest.mark.parametrize(
