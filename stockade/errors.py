@@ -139,6 +139,18 @@ class InvalidActionError(VectorError, gymnasium_error.InvalidAction, ValueError)
         self.index = index
 
 
+class PolicyError(VectorError, RuntimeError):
+    """The policy inside an environment that plays the other side, `side`, raised an error, which is the `__cause__`. No
+    environment has been touched."""
+
+    def __init__(self, message: str, side: str) -> None:
+        super().__init__(message)
+        self.side = side
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PolicyError, (str(self), self.side)
+
+
 class ResetNeededError(VectorError, gymnasium_error.ResetNeeded, AssertionError):
     """A step was asked for where a reset is due."""
 

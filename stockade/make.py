@@ -9,6 +9,7 @@ import numpy.typing as npt
 from stockade.cage2.batch import compile_ahead
 from stockade.cage2.config import RewardWeights, WorldConfig
 from stockade.cage2.env import CAGE2Env
+from stockade.cage2.sides import seats
 from stockade.vector.asynchronous import AsyncVectorEnv
 from stockade.vector.base import BaseVectorEnv
 from stockade.vector.make import BACKENDS, BackendOptions, check_options, make_vector
@@ -22,7 +23,7 @@ ENV_ID = "stockade/CAGE2-v0"
 class VecOptions(BackendOptions, total=False):
     """Options of the built-in world, as in CAGE2Env (`info` is off by default), and of the backend."""
 
-    red: str
+    red: Any
     horizon: int
     rules: str
     chance: str
@@ -33,6 +34,8 @@ class VecOptions(BackendOptions, total=False):
     info: bool
     action_mask: bool
     render_mode: str | None
+    side: str
+    blue: Any
 
 
 _WORLD_OPTIONS = VecOptions.__annotations__.keys() - BackendOptions.__annotations__.keys()
@@ -63,8 +66,8 @@ def make_vec(
             `async`, `ray`. Actors of `ray` hold the built-in world as compiled batches too.
         env: a function that makes a Gymnasium environment, for every backend but `native`; default the built-in world.
         **options: of the built-in world (`red`, `horizon`, `rules`, `chance`, `green`, `obs`, `reward`, `obs_dtype`,
-            `info`, `action_mask`, `render_mode`: see CAGE2Env) and of the backend (`autoreset_mode`, `copy`, ...: see
-            `stockade.vector.BackendOptions`).
+            `info`, `action_mask`, `render_mode`, `side`, `blue`: see CAGE2Env) and of the backend (`autoreset_mode`,
+            `copy`, ...: see `stockade.vector.BackendOptions`).
 
     Returns:
         A Gymnasium vector environment with `true_state()`, `snapshot()`, `restore()` and more, see `BaseVectorEnv`.
@@ -83,7 +86,9 @@ def make_vec(
         if world:
             raise ValueError(f"{sorted(world)} are options of the built-in world; with env= set them in your function")
         return make_vector(backend, env, n_envs, **rest)
-    config = WorldConfig(**{name: world[name] for name in WorldConfig.__dataclass_fields__ if name in world})  # checks
+    attacker, _ = seats(world.get("side", "blue"), world.get("red", "bline"), world.get("blue"))
+    settings = {name: world[name] for name in WorldConfig.__dataclass_fields__ if name in world}
+    config = WorldConfig(**{**settings, "red": attacker})  # checks
     world = {"info": False, **world}
     if backend == "ray":
         return make_vector(backend, NativeFactory(world), n_envs, **rest)

@@ -137,7 +137,7 @@ class Batch:
 
     def part(self, i: int) -> Batch:
         """World i alone, in the same memory: each sees what the other does."""
-        part = Batch.__new__(Batch)
+        part = type(self).__new__(type(self))
         rows = [None if rows is None else rows[i : i + 1] for rows in self._bytes]
         part.__setstate__({**self.__getstate__(), "n": 1, "_slices": [(0, 1)], "_bytes": rows})
         return part
@@ -181,6 +181,8 @@ class Batch:
         `actions` are (n,) int64, checked by the caller; with `red="player"` so are `red_actions`. Written are `obs`
         (n, obs_size) uint8, `rewards` (n,) float64 and `over` (n,) bool: the episode reached its horizon.
         """
+        if (red_actions is None) != (self.red_memory is None):
+            raise ValueError('red_actions are for worlds with red="player", and these need them')
         out = self.words_for(obs), rewards, over
         ranges = None if rows is None else _ranges(rows)
         given = actions, red_actions

@@ -6,21 +6,21 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 from gymnasium.error import ClosedEnvironmentError, ResetNeeded
 
 from stockade.cage2 import kernel
-from stockade.cage2.actions import ACTION_MASK, N_ACTIONS, check_action
+from stockade.cage2.actions import ACTION_MASK, check_action
 from stockade.cage2.batch import Batch, Snapshot
 from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights, WorldConfig
 from stockade.cage2.seeds import read_seeds
+from stockade.cage2.sides import SidedBatch, Tree, make_batch, rows_for, seats, single, spaces_of
 from stockade.cage2.state import WORLD
 from stockade.cage2.truth import TrueState, WorldInfo, render_world
 from stockade.errors import InputError, SettingError
 
 
-class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
-    """Defend the network of CAGE Challenge 2.
+class CAGE2Env(gymnasium.Env[Any, Any]):
+    """Defend the network of CAGE Challenge 2, or attack it.
 
     - Observation: Box(0, 1, (52,), uint8), 4 bits a host: activity in the last step, what blue believes of the host.
       With `obs="memory"` Box(0, 1, (160,), uint8): these and blue's own history, `history.FEATURE_NAMES`.
@@ -46,7 +46,7 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
 
     def __init__(
         self,
-        red: str = "bline",
+        red: Any = "bline",
         horizon: int = 100,
         rules: str = "current",
         chance: str = "fast",
@@ -58,11 +58,17 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
         info: bool = True,
         action_mask: bool = False,
         render_mode: str | None = None,
+        side: str = "blue",
+        blue: Any = None,
     ) -> None:
         """Make a world; see WorldConfig for the first seven, the class for the rest."""
-        self.config = WorldConfig(red, horizon, rules, chance, green, obs, reward)
-        if self.config.red == "player":
-            raise SettingError("red", red, "is for red's actions from outside, which this environment does not take")
+        attacker, self._opponent = seats(side, red, blue)
+        if side == "red" and self._opponent is not None and self._opponent.obs is not None:
+            obs = self._opponent.obs
+        self.side = side
+        self.config = WorldConfig(attacker, horizon, rules, chance, green, obs, reward)
+        if self.config.red == "player" and side == "blue" and self._opponent is None:
+            raise SettingError("red", red, "is no attacker: take side='both' to give red's actions beside blue's")
         if render_mode not in (None, "ansi"):
             raise ValueError(f"render_mode={render_mode!r} is unknown; take None or 'ansi'")
         self.render_mode = render_mode
@@ -72,21 +78,27 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
             self._dtype = np.dtype(object)  # refused below
         if self._dtype not in (np.uint8, np.float32):
             raise ValueError(f"obs_dtype={obs_dtype!r} is not possible; take numpy.uint8 or numpy.float32")
-        self._batch = Batch(self.config, 1, threads=1)
-        self.observation_space = spaces.Box(0, 1, (self._batch.obs_size,), self._dtype.type)
-        self.action_space = spaces.Discrete(N_ACTIONS)
+        self._batch = self.make_batch(1, threads=1)
+        self.observation_space, self.action_space = spaces_of(self._batch, self._dtype.type)
         self.gives_info, self.gives_mask = info, action_mask
         self._is_reset = self._closed = False
         self._bind()
 
+    def make_batch(self, n: int, threads: int | None) -> Batch:
+        """n worlds like this one, for a vector environment."""
+        return make_batch(self.config, n, threads, self.side, self._opponent)
+
     def _bind(self) -> None:
         """Make once what every step needs: the kernel's arguments, its observation, a reader of the world's memory."""
         batch = self._batch
-        self._actions, self._obs = np.zeros(1, np.int64), np.zeros((1, batch.obs_size), np.uint8)
+        self._actions = np.zeros(1, np.int64)
+        self._obs: Tree = rows_for(self.observation_space, 1)
         self._reward, self._over = np.zeros(1, np.float64), batch.worlds["over"] != 0
-        out = batch.words_for(self._obs), self._reward, self._over
-        self._step_arguments = (*batch.records, *batch.constants, self._actions, None, *out, False, 0, 1)
-        self._bits, self._world_info = self._obs[0], WorldInfo(batch.worlds)
+        self._sided = batch if isinstance(batch, SidedBatch) else None
+        if self._sided is None:
+            out = batch.words_for(self._obs), self._reward, self._over
+            self._step_arguments: Any = (*batch.records, *batch.constants, self._actions, None, *out, False, 0, 1)
+        self._world_info = WorldInfo(batch.worlds)
 
     def over_world(self, batch: Batch, i: int) -> CAGE2Env:
         """An environment like this one whose world is world i of a batch: both see and change the same memory."""
@@ -101,15 +113,13 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
             super().reset(seed=seed)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_step_arguments": None, "_bits": None, "_world_info": None}
+        return {**self.__dict__, "_step_arguments": None, "_sided": None, "_world_info": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._bind()
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode. Without a seed the stream of chance continues; there are no options."""
         self._check_open()
         if options:
@@ -120,25 +130,38 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
             seeds = seeds.or_fresh()
         self._batch.reset(self._obs, seeds)
         self._over[0], self._is_reset = False, True
-        return self._bits.astype(self._dtype), {"action_mask": ACTION_MASK.copy()} if self.gives_mask else {}
+        return self._seen(), {"action_mask": self._mask()} if self.gives_mask else {}
 
-    def step(self, action: int | np.integer) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Blue acts, green acts, red acts; then the reward and what blue sees."""
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Blue acts, green acts, red acts; then the reward and what this side sees."""
         if self._closed or not self._is_reset:
             self._check_running()
         if self._over.item():
             raise ResetNeeded(f"the episode is over after {self.config.horizon} steps; call reset()")
-        self._actions[0] = check_action(action)
-        kernel.step_batch(*self._step_arguments)
-        self._batch.remember(self._actions, self._obs)
+        if self._sided is None:
+            self._actions[0] = check_action(action)
+            kernel.step_batch(*self._step_arguments)
+            self._batch.remember(self._actions, self._obs)
+        else:
+            self._sided.step(self._sided.check(action), self._obs, self._reward, self._over, False)
         info = self._world_info.read() if self.gives_info else {}
         if self.gives_mask:
-            info["action_mask"] = ACTION_MASK.copy()
-        return self._bits.astype(self._dtype), self._reward.item(), False, self._over.item(), info
+            info["action_mask"] = self._mask()
+        return self._seen(), self._reward.item(), False, self._over.item(), info
 
-    def action_masks(self) -> np.ndarray:
-        """(145,) bool, the static mask under the name that sb3-contrib's MaskablePPO asks for."""
-        return ACTION_MASK.astype(np.bool_)
+    def action_masks(self) -> Any:
+        """(145,) or (56,) bool, under the name that sb3-contrib's MaskablePPO asks for; see `action_mask`."""
+        mask = self._mask()
+        return {side: one != 0 for side, one in mask.items()} if isinstance(mask, dict) else mask != 0
+
+    def _mask(self) -> Tree:
+        return ACTION_MASK.copy() if self._sided is None else single(self._sided.masks())
+
+    def _seen(self) -> Tree:
+        """A copy of the observation, in the user's dtype."""
+        if self.side == "both":
+            return {side: rows[0].astype(self._dtype) for side, rows in self._obs.items()}
+        return self._obs[0].astype(self._dtype)
 
     def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
         """Keep a value under a new name (`set_attr` of vector environments); what the world is made of stays."""
@@ -165,13 +188,13 @@ class CAGE2Env(gymnasium.Env[np.ndarray, np.int64]):
         self._check_running()
         return self._batch.snapshot()
 
-    def restore(self, snapshot: Snapshot, seed: int | None = None) -> np.ndarray:
-        """Go back to a snapshot, with a new stream of chance if a seed is given; returns what blue sees there."""
+    def restore(self, snapshot: Snapshot, seed: int | None = None) -> Any:
+        """Go back to a snapshot, with a new stream of chance if a seed is given; returns what is seen there."""
         self._check_open()
         self._batch.restore(snapshot, seed=seed)
         self._batch.observe(self._obs)
         self.follow(True, None)
-        return self._bits.astype(self._dtype)
+        return self._seen()
 
     def random_peek(self) -> int:
         """The next 32 bits of the reference's stream, not drawn; only under `chance="cyborg"`."""

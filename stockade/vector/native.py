@@ -4,18 +4,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from stockade.cage2 import kernel
-from stockade.cage2.actions import N_ACTIONS
-from stockade.cage2.batch import Batch, Snapshot
+from stockade.cage2.actions import ACTION_MASK
+from stockade.cage2.batch import Snapshot
 from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights
 from stockade.cage2.env import CAGE2Env
+from stockade.cage2.sides import SidedBatch
 from stockade.cage2.truth import TrueState
 from stockade.vector.base import BaseVectorEnv, TrueStates
 from stockade.vector.native_slice import NativeSlice
 from stockade.vector.outcome import Description, Outcome, RunConfig, autoreset_mode_of
-from stockade.vector.spaces import ActionGate, Buffers, Tree
+from stockade.vector.spaces import ActionGate, Buffers, Tree, tree_map
 
 
 class NativeVectorEnv(BaseVectorEnv):
@@ -30,9 +32,11 @@ class NativeVectorEnv(BaseVectorEnv):
         obs_dtype: uint8 or float32.
         copy: give fresh arrays; with False the next step overwrites what this one gave.
         info: fill infos as CAGE2Env does; off by default because names for thousands of worlds cost more than a step.
-        action_mask: give the static (n, 145) `action_mask` in infos.
+        action_mask: give the (n, 145) `action_mask` in infos; red's is (n, 56).
         threads: threads over slices of the worlds; None chooses. Results do not depend on it.
         render_mode: None or `ansi`.
+        side: who plays: `blue`, `red` or `both`; `blue` is then the policy that defends, and `red` may be one that
+            attacks: see CAGE2Env.
     """
 
     _may_terminate = False
@@ -40,28 +44,29 @@ class NativeVectorEnv(BaseVectorEnv):
     def __init__(
         self,
         num_envs: int,
-        red: str = "bline", horizon: int = 100, rules: str = "current", chance: str = "fast", green: str = "sleep",
+        red: Any = "bline", horizon: int = 100, rules: str = "current", chance: str = "fast", green: str = "sleep",
         *,
         obs: str = "bits", reward: RewardWeights = CHALLENGE_REWARD, obs_dtype: Any = np.uint8, info: bool = False,
         action_mask: bool = False,
-        render_mode: str | None = None,
+        render_mode: str | None = None, side: str = "blue", blue: Any = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP, copy: bool = True, threads: int | None = None,
     ) -> None:  # fmt: skip
         self.closed = True
         mode = autoreset_mode_of(autoreset_mode)
         world = CAGE2Env(
             red, horizon, rules, chance, green, obs=obs, reward=reward, obs_dtype=obs_dtype, info=info,
-            action_mask=action_mask, render_mode=render_mode,
+            action_mask=action_mask, render_mode=render_mode, side=side, blue=blue,
         )  # fmt: skip
         description = Description.of(world)
-        batch = Batch(world.config, num_envs, threads)
+        batch = world.make_batch(num_envs, threads)
         buffers = Buffers.allocate(description.layout, batch.n)
         config = RunConfig(mode, check_finite=False, true_states="every_step", copy=copy)
         self._slice = NativeSlice(world, batch, 0, buffers, config)
         self._batch, self.config = batch, world.config
         self._truth: TrueStates | None = None
         super().__init__(description, batch.n, buffers, config)
-        self._gate = _CompiledGate(description.layout.action_space)
+        if isinstance(self.single_action_space, spaces.Discrete):
+            self._gate = _CompiledGate(self.single_action_space)
 
     def true_state(self) -> TrueStates:
         """What is really the case now: live views of the worlds' memory, nothing is copied."""
@@ -77,8 +82,8 @@ class NativeVectorEnv(BaseVectorEnv):
         self._require_begun()
         return self._batch.snapshot(index)
 
-    def restore(self, snapshot: Snapshot, index: int | None = None, seed: int | None = None) -> np.ndarray:
-        """Put all worlds back, or one; returns what blue sees in all of them.
+    def restore(self, snapshot: Snapshot, index: int | None = None, seed: int | None = None) -> Any:
+        """Put all worlds back, or one; returns what is seen in all of them.
 
         A snapshot of one world may be put into all, for instance to try many actions from it. With a seed, world i
         continues with new chance from seed + i.
@@ -91,6 +96,13 @@ class NativeVectorEnv(BaseVectorEnv):
         stuck = self._over if self.autoreset_mode is not AutoresetMode.NEXT_STEP else np.zeros_like(self._over)
         self._needs_reset, self._steppable, self._never_reset = stuck, not stuck.any(), False
         return self._observations()
+
+    def action_masks(self) -> Any:
+        """(n, 145) or (n, 56) bool, or a dictionary of both: what can ever succeed for blue, what red can try now."""
+        self._require_begun()
+        if not isinstance(self._batch, SidedBatch):
+            return np.tile(ACTION_MASK != 0, (self.num_envs, 1))
+        return tree_map(lambda mask: mask != 0, self._batch.masks())
 
     def random_peek(self) -> np.ndarray:
         """(n,) uint32, the next 32 bits of each reference stream, not drawn; only under `chance="cyborg"`."""
@@ -127,9 +139,13 @@ class NativeVectorEnv(BaseVectorEnv):
 class _CompiledGate(ActionGate):
     """The same checks; for arrays as policies give them in one compiled pass, which saves a third of a small step."""
 
+    def __init__(self, space: spaces.Discrete) -> None:
+        super().__init__(space)
+        self._count = int(space.n)
+
     def put(self, target: Tree, actions: Any, count: int, rows: Any = slice(None), env_ids: Any = None) -> None:
         if type(actions) is np.ndarray and actions.dtype == np.int64 and actions.shape == (count,):
             target[...] = actions
-            if kernel.are_valid(target, N_ACTIONS):
+            if kernel.are_valid(target, self._count):
                 return
         super().put(target, actions, count, rows, env_ids)

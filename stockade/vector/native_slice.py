@@ -16,10 +16,11 @@ from stockade.cage2.actions import ACTION_MASK
 from stockade.cage2.batch import Batch, Snapshot
 from stockade.cage2.env import CAGE2Env
 from stockade.cage2.seeds import Seeds, read_seeds
+from stockade.cage2.sides import SidedBatch, rows_for
 from stockade.cage2.truth import worlds_info
 from stockade.vector.outcome import NOTHING, Inheritance, Outcome, RunConfig
 from stockade.vector.slice import LOST, RESET_OWED, RUNNING, EnvSlice
-from stockade.vector.spaces import Buffers
+from stockade.vector.spaces import Buffers, Tree, assign, leaves, rows_of, tree_map, value_of
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class NativeFactory:
     ) -> "NativeSlice":
         """`count` of them as one batch; arguments as of `EnvSlice`."""
         world = self()
-        batch = Batch(world.config, count, threads=1)  # workers are the way to more cores
+        batch = world.make_batch(count, threads=1)  # workers are the way to more cores
         return NativeSlice(world, batch, first, buffers, config, inheritance)
 
 
@@ -61,8 +62,8 @@ class NativeSlice:
             assert buffers.truth is not None
             batch.move_to(buffers.truth)
         # The kernel writes bytes, and at a reset those of all worlds: not where rows of lost worlds must stay.
-        direct = world.observation_space.dtype == np.uint8 and inheritance is None
-        self._bytes = None if direct else np.zeros((batch.n, batch.obs_size), np.uint8)
+        direct = leaves(world.observation_space)[0].dtype == np.uint8 and inheritance is None
+        self._bytes = None if direct else rows_for(world.observation_space, batch.n)
         self._has_stream = np.zeros(batch.n, np.bool_)  # of chance; a world without one needs a seed
         self._seeds = read_seeds(None, batch.n)  # of the last seeded resets
         self._next_seeds = read_seeds(None, batch.n)  # of worlds in the place of lost ones
@@ -84,24 +85,24 @@ class NativeSlice:
 
     # Stepping
 
-    def step(self, actions: np.ndarray) -> Outcome:
+    def step(self, actions: Tree) -> Outcome:
         if not self._all_running:
             return self.step_some(np.arange(self.batch.n), actions)
         return self._play(None, actions)
 
-    def step_some(self, places: Sequence[int] | np.ndarray, actions: np.ndarray) -> Outcome:
+    def step_some(self, places: Sequence[int] | np.ndarray, actions: Tree) -> Outcome:
         """Advance the worlds `places` of this slice, in any order, the others left alone."""
         rows = np.asarray(places, np.intp)
-        spread = np.zeros(self.batch.n, np.int64)
-        spread[rows] = actions
+        spread = tree_map(lambda _: np.zeros(self.batch.n, np.int64), actions)
+        assign(spread, rows, actions)
         self.buffers.truncated[rows] = False
         due = self._state[rows] != RUNNING
         outcome = self._play(rows[~due], spread)
         if due.any():
-            outcome.extend(self._one_by_one("step_some", rows[due].tolist(), spread[rows[due]]))
+            outcome.extend(self._one_by_one("step_some", rows[due].tolist(), rows_of(spread, rows[due])))
         return outcome
 
-    def _play(self, rows: np.ndarray | None, actions: np.ndarray) -> Outcome:
+    def _play(self, rows: np.ndarray | None, actions: Tree) -> Outcome:
         """The kernel's step; where an episode was over, mode `next_step` begins a new one in its place."""
         batch, buffers, world = self.batch, self.buffers, self._world
         stepped = self._mask(rows) if world.gives_info or world.gives_mask else None
@@ -122,11 +123,11 @@ class NativeSlice:
         """Where the kernel wrote elsewhere: the observations of these rows, in the user's dtype."""
         if self._bytes is not None:
             where = slice(None) if rows is None else rows
-            self.buffers.observations[where] = self._bytes[where]
+            assign(self.buffers.observations, where, rows_of(self._bytes, where))
 
     @property
-    def _seen(self) -> np.ndarray:
-        """Where the kernel writes what blue sees."""
+    def _seen(self) -> Tree:
+        """Where the kernel writes what is seen."""
         return self.buffers.observations if self._bytes is None else self._bytes
 
     def _mask(self, rows: np.ndarray | None) -> np.ndarray:
@@ -139,18 +140,29 @@ class NativeSlice:
         """What `CAGE2Env` says after a step, and after a reset where there was none, as arrays with masks."""
         infos: dict[str, Any] = {}
         if self._world.gives_mask:
-            infos |= {"action_mask": ACTION_MASK * given[:, None], "_action_mask": given}
+            infos |= {"action_mask": self._action_mask(given), "_action_mask": given}
         if self._world.gives_info:
             infos |= worlds_info(self.batch.worlds, stepped)
         return infos
+
+    def _action_mask(self, given: np.ndarray) -> Tree:
+        """What can be tried, 0 where nothing is given."""
+        if not isinstance(self.batch, SidedBatch):
+            return ACTION_MASK * given[:, None]
+        masks = tree_map(lambda mask: mask * given[:, None], self.batch.masks())
+        if isinstance(masks, dict):  # infos of the two sides are marked too
+            masks |= {f"_{side}": given.copy() for side in list(masks)}
+        return masks
 
     def _begin_in_same_step(self, ended: np.ndarray, infos: dict[str, Any]) -> dict[str, Any]:
         """Begin new episodes where one ended; what the last step gave moves to `final_obs` and `final_info`."""
         final_obs = np.full(self.batch.n, None, object)
         for i in np.flatnonzero(ended).tolist():
-            final_obs[i] = self.buffers.observations[i].copy()
+            final_obs[i] = value_of(self.buffers.observations, i)
         self._begin(ended, read_seeds(None, self.batch.n))
-        mask = {key: value for key, value in infos.items() if key.endswith("action_mask")}
+        mask = {}
+        if self._world.gives_mask:  # of the new episode
+            mask = {"action_mask": self._action_mask(infos["_action_mask"]), "_action_mask": infos["_action_mask"]}
         return {
             **_only(infos, ~ended), **mask,
             "final_obs": final_obs, "_final_obs": ended.copy(),
@@ -270,7 +282,7 @@ class NativeSlice:
     def use_new_arrays(self) -> None:
         """Leave the arrays of the last step to the user."""
         n, old = self.batch.n, self.buffers
-        old.observations = np.empty_like(old.observations)
+        old.observations = tree_map(np.empty_like, old.observations)
         old.rewards, old.terminated, old.truncated = np.empty(n), np.zeros(n, np.bool_), np.empty(n, np.bool_)
 
     def close(self) -> Outcome:
@@ -280,7 +292,8 @@ class NativeSlice:
 
 def _only(infos: dict[str, Any], chosen: np.ndarray) -> dict[str, Any]:
     """The infos of the chosen environments; of the others None, zero or False."""
-    kept = {key: value.copy() for key, value in infos.items()}
+    kept = {key: _only(value, chosen) if isinstance(value, dict) else value.copy() for key, value in infos.items()}
     for value in kept.values():
-        value[~chosen] = None if value.dtype == object else 0
+        if not isinstance(value, dict):
+            value[~chosen] = None if value.dtype == object else 0
     return kept
