@@ -34,7 +34,8 @@ class Opponent:
         method = next((name for name in _METHODS if callable(getattr(policy, name, None))), None)
         if method is None:
             known = "an object with act(observations) or predict(observations), or a function of observations"
-            raise SettingError(side, policy, f"is no policy; take {known}")
+            name = ", or the name of an attacker, such as 'bline'" if side == "red" else ""
+            raise SettingError(side, policy, f"is no policy; take {known}{name}")
         self.side, self.policy, self.method, self.count = side, policy, method, _COUNTS[side]
         self.name = str(getattr(policy, "name", None) or getattr(policy, "__name__", type(policy).__name__))
         self.obs = getattr(policy, "obs", None)  #: observation that a policy of blue expects, if it says so
