@@ -1,7 +1,7 @@
 """How docstrings and comments of the package become the Python reference: an extension of Griffe.
 
 - Fields of a class with a comment (which is also the help of a flag) or a line below become its section `Attributes`.
-- `Example:` is the heading of doctests.
+- `Example:` is the heading of doctests; lines such as `Observation: ...` of an environment are a list.
 """
 
 import re
@@ -9,6 +9,7 @@ from typing import Any
 
 import griffe
 
+SPACES = re.compile(r"^(Observations?|Actions?|Rewards?|Termination|Infos?|State): ", re.MULTILINE)
 COMMENT = re.compile(r"#:? (?!noqa|type:|fmt:)(.*)")
 
 
@@ -16,9 +17,10 @@ class Docstrings(griffe.Extension):
     """Adapts what the handler of mkdocstrings shows."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        """Examples under the heading that is known."""
+        """Examples under the heading that is known, and lists as lists."""
         if obj.docstring:
-            obj.docstring.value = re.sub(r"^( *)Example:$", r"\1Examples:", obj.docstring.value, flags=re.MULTILINE)
+            text = re.sub(r"^( *)Example:$", r"\1Examples:", obj.docstring.value, flags=re.MULTILINE)
+            obj.docstring.value = SPACES.sub(r"- \1: ", text)
 
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
         """One table of fields instead of a heading for each."""

@@ -11,15 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import jupytext
+import nbformat
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
+from traitlets.config import Config
 
 EXECUTE = os.environ.get("DOCS_EXECUTE", "1") != "0"
 SECONDS = 600  # that one cell may take
+KERNEL = Config({"KernelManager": {"transport": "ipc"}})  # no port is opened
+SHARP_FIGURES = "from matplotlib_inline.backend_inline import set_matplotlib_formats as f; f('svg'); del f"
 PICTURES = {"image/svg+xml": "svg", "image/png": "png"}
 
 _html: dict[str, list[str]] = {}  # page -> outputs that are HTML, put in place once its Markdown is converted
@@ -60,10 +64,13 @@ def _rendered(path: Path, config: MkDocsConfig) -> list[File]:
     if EXECUTE:
         with tempfile.TemporaryDirectory() as folder:  # runs that a tutorial trains are written here
             resources = {"metadata": {"path": folder}}
+            settings = {"timeout": SECONDS, "kernel_name": "python3", "resources": resources, "config": KERNEL}
+            notebook.cells.insert(0, nbformat.v4.new_code_cell(SHARP_FIGURES))
             try:
-                NotebookClient(notebook, timeout=SECONDS, kernel_name="python3", resources=resources).execute()
+                NotebookClient(notebook, **settings).execute()
             except CellExecutionError as error:
                 raise PluginError(f"{path.name} does not run: {error}") from error
+            del notebook.cells[0]
     uri = f"tutorials/{path.stem}.md"
     html = _html[uri] = []
     pictures: list[File] = []
