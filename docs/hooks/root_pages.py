@@ -7,7 +7,8 @@ import yaml
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-PAGES = {"CHANGELOG.md": "about/changes.md", "CONTRIBUTING.md": "about/contributing.md"}
+PAGES = {"CHANGELOG.md": "changes.md", "CONTRIBUTING.md": "contributing.md", "CITATION.cff": "citation.md"}
+LINK = re.compile(r"\[([^]]+)\]\((?!https?:|#)([^)]+)\)")
 CITATION = """# Citation
 
 If you use Stockade in your work, please cite it. `CITATION.cff` at the root of the repository says the same.
@@ -27,14 +28,19 @@ without them [means nothing](../concepts/rules.md#traps).
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add them, with links as seen from docs/about."""
+    """Add them to docs/about."""
     root = Path(config.docs_dir).parent
-    for name, uri in PAGES.items():
-        text = re.sub(r"\]\(docs/", "](../", (root / name).read_text())
-        for other, place in PAGES.items():
-            text = text.replace(f"]({other})", f"]({Path(place).name})")
-        files.append(File.generated(config, uri, content=text))
     facts = yaml.safe_load((root / "CITATION.cff").read_text())
-    authors = " and ".join(author["name"] for author in facts["authors"])
-    files.append(File.generated(config, "about/citation.md", content=CITATION.format(**facts | {"authors": authors})))
+    facts["authors"] = " and ".join(author["name"] for author in facts["authors"])
+    for name, page in PAGES.items():
+        text = CITATION.format(**facts) if page == "citation.md" else LINK.sub(_link, (root / name).read_text())
+        files.append(File.generated(config, f"about/{page}", content=text))
     return files
+
+
+def _link(found: re.Match[str]) -> str:
+    """A link as seen from docs/about; files that are not part of the site are only named."""
+    words, target = found.groups()
+    if target.startswith("docs/"):
+        return f"[{words}](../{target.removeprefix('docs/')})"
+    return f"[{words}]({PAGES[target]})" if target in PAGES else words

@@ -60,7 +60,7 @@ def _place(number: int) -> str:
 
 
 def _rendered(path: Path, config: MkDocsConfig) -> list[File]:
-    notebook = jupytext.read(path)
+    notebook = jupytext.read(path, fmt="py:percent")
     if EXECUTE:
         with tempfile.TemporaryDirectory() as folder:  # runs that a tutorial trains are written here
             resources = {"metadata": {"path": folder}}

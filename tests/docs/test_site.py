@@ -79,6 +79,16 @@ def test_the_command_line_is_there_as_it_is(site: Path) -> None:
         assert flags <= set(re.findall(r"--[a-z][\w.-]+", text)), name
 
 
+def test_every_tutorial_is_a_page_of_text_and_code(site: Path) -> None:
+    for script in (ROOT / "docs" / "tutorials").glob("*.py"):
+        text = (site / "tutorials" / f"{script.stem}.html").read_text()
+        title = re.search(r"^# # (.*)$", script.read_text(), re.MULTILINE)
+        assert title
+        assert re.search(rf"<h1[^>]*>{re.escape(title[1])}<", text)
+        assert 'class="highlight"' in text
+        assert "%%" not in text, "a line between cells became text"
+
+
 @pytest.mark.parametrize("width", [1280, 400])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_pages_open_from_disk_without_a_complaint(site: Path, browser: Browser, width: int, dark: bool) -> None:  # noqa: F811

@@ -43,7 +43,7 @@ def test_tutorial_runs_as_a_notebook(path: Path, tmp_path: Path) -> None:
     jupytext: Any = pytest.importorskip("jupytext", reason=f"jupytext is {WHY}")
     nbclient: Any = pytest.importorskip("nbclient", reason=f"nbclient is {WHY}")
     pytest.importorskip("ipykernel", reason=f"ipykernel is {WHY}")
-    notebook, before = jupytext.read(path), children_cpu()
+    notebook, before = jupytext.read(path, fmt="py:percent"), children_cpu()
     place = {"metadata": {"path": str(tmp_path)}}
     nbclient.NotebookClient(notebook, timeout=1800, kernel_name="python3", resources=place).execute()
     assert children_cpu() - before < CPU_SECONDS
