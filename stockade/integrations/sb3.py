@@ -14,7 +14,6 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from stockade.cage2.actions import ACTION_MASK
 from stockade.errors import InputError
 from stockade.make import make_vec
 from stockade.vector.base import BaseVectorEnv
@@ -30,7 +29,6 @@ except ModuleNotFoundError as error:
     needs = f"stockade.integrations.sb3 needs Stable-Baselines3 ({error}); install it with: pip install 'stockade[sb3]'"
     raise ModuleNotFoundError(needs, name=error.name) from error
 
-_MASK = ACTION_MASK.astype(np.bool_)[None]
 _FINAL = ("final_obs", "_final_obs", "final_info", "_final_info")
 
 
@@ -148,7 +146,8 @@ class StockadeVecEnv(VecEnv):
         if method_name in ("reset", "step", "close"):
             raise InputError(f"call {method_name}() of the VecEnv itself, not env_method({method_name!r})")
         if method_name == "action_masks" and isinstance(self._core, NativeVectorEnv):
-            return list(np.repeat(_MASK, len(list(self._get_indices(indices))), axis=0))  # learners ask in every step
+            masks = self._core.action_masks()  # learners ask in every step
+            return [masks[i] for i in self._get_indices(indices)]
         return self._apply(lambda env: env.get_wrapper_attr(method_name)(*args, **kwargs), indices)
 
     def env_is_wrapped(self, wrapper_class: type[gymnasium.Wrapper], indices: VecEnvIndices = None) -> list[bool]:

@@ -99,9 +99,9 @@ class NativeVectorEnv(BaseVectorEnv):
 
     def action_masks(self) -> Any:
         """(n, 145) or (n, 56) bool, or a dictionary of both: what can ever succeed for blue, what red can try now."""
-        self._require_begun()
         if not isinstance(self._batch, SidedBatch):
             return np.tile(ACTION_MASK != 0, (self.num_envs, 1))
+        self._require_begun()
         return tree_map(lambda mask: mask != 0, self._batch.masks())
 
     def random_peek(self) -> np.ndarray:

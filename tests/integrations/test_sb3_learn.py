@@ -193,7 +193,22 @@ def test_the_documentation_shows_every_example():
     assert set(COMMANDS) == {str(path.relative_to(ROOT)) for path in (ROOT / "examples").glob("sb3_*.py")}
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+def test_the_example_of_red_beats_random_moves(tmp_path):
+    settings = ["--steps", "30000", "--n-envs", "32", "--save", str(tmp_path / "model.zip")]
+    answer = subprocess.run(
+        [sys.executable, "-W", "error", "examples/sb3_red.py", *settings],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert (tmp_path / "model.zip").is_file()
+    returns = dict(re.findall(r"^(random red|MaskablePPO) ([\d.]+)", answer.stdout, re.MULTILINE))
+    assert float(returns["MaskablePPO"]) > 2 * float(returns["random red"]) > 0
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if "red" not in command])
 def test_examples_run_and_beat_random_actions(command, tmp_path, random_return):
     arguments = [*shlex.split(command), "--steps", "30000", "--n-envs", "32", "--save", str(tmp_path / "model.zip")]
     answer = subprocess.run(
