@@ -194,7 +194,7 @@ def test_the_documentation_shows_every_example():
 
 
 def test_the_example_of_red_beats_random_moves(tmp_path):
-    settings = ["--steps", "30000", "--n-envs", "32", "--save", str(tmp_path / "model.zip")]
+    settings = ["--steps", "60000", "--save", str(tmp_path / "model.zip")]
     answer = subprocess.run(
         [sys.executable, "-W", "error", "examples/sb3_red.py", *settings],
         cwd=ROOT,
