@@ -28,7 +28,12 @@ SHELL = [block for blocks in BLOCKS.values() for block in blocks if block.is_she
 RUN = {page: [block for block in blocks if (block.is_python or block.is_shell) and block.not_run is None]
        for page, blocks in BLOCKS.items()}  # fmt: skip
 #: Pages that take more than a few seconds: `make test-docs` runs them. All others together take less than a minute.
-SLOW = {"docs/guides/own-policy.md", "docs/guides/search.md", "docs/start/five-minutes.md"}
+SLOW = {
+    "docs/guides/evaluate.md",
+    "docs/guides/own-policy.md",
+    "docs/guides/search.md",
+    "docs/start/five-minutes.md",
+}
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
