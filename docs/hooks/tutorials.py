@@ -21,8 +21,7 @@ from nbclient.exceptions import CellExecutionError
 from traitlets.config import Config
 
 EXECUTE = os.environ.get("DOCS_EXECUTE", "1") != "0"
-SECONDS = 600  # that one cell may take
-KERNEL = Config({"KernelManager": {"transport": "ipc"}})  # no port is opened
+SECONDS = 600  # that the start, and each cell, may take
 SHARP_FIGURES = "from matplotlib_inline.backend_inline import set_matplotlib_formats as f; f('svg'); del f"
 PICTURES = {"image/svg+xml": "svg", "image/png": "png"}
 
@@ -63,11 +62,12 @@ def _rendered(path: Path, config: MkDocsConfig) -> list[File]:
     notebook = jupytext.read(path, fmt="py:percent")
     if EXECUTE:
         with tempfile.TemporaryDirectory() as folder:  # runs that a tutorial trains are written here
-            resources = {"metadata": {"path": folder}}
-            settings = {"timeout": SECONDS, "kernel_name": "python3", "resources": resources, "config": KERNEL}
+            sockets = Config({"KernelManager": {"transport": "ipc", "ip": f"{folder}/kernel"}})  # no port is opened
+            client = NotebookClient(notebook, timeout=SECONDS, startup_timeout=SECONDS, kernel_name="python3",
+                                    resources={"metadata": {"path": folder}}, config=sockets)  # fmt: skip
             notebook.cells.insert(0, nbformat.v4.new_code_cell(SHARP_FIGURES))
             try:
-                NotebookClient(notebook, **settings).execute()
+                client.execute()
             except CellExecutionError as error:
                 raise PluginError(f"{path.name} does not run: {error}") from error
             del notebook.cells[0]
