@@ -18,7 +18,6 @@ from stockade.cage2.seeds import Seeds
 from stockade.errors import InvalidActionError, SettingError, did_you_mean
 
 SIDES = ("blue", "red", "both")
-_BLUE_SPACE, _RED_SPACE = spaces.Discrete(N_ACTIONS), spaces.Discrete(N_RED_ACTIONS)
 Tree = Any  #: an array, or a dictionary of those of `blue` and `red`
 
 
@@ -55,11 +54,12 @@ def make_batch(config: WorldConfig, n: int, threads: int | None, side: str, oppo
 def spaces_of(batch: Batch, dtype: Any) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
     """Observation and action space of one world."""
     blue, red = (spaces.Box(0, 1, (size,), dtype) for size in (batch.obs_size, RED_OBS_SIZE))
+    blue_actions, red_actions = spaces.Discrete(N_ACTIONS), spaces.Discrete(N_RED_ACTIONS)  # new: each has its own seed
     if not isinstance(batch, SidedBatch) or batch.side == "blue":
-        return blue, _BLUE_SPACE
+        return blue, blue_actions
     if batch.side == "red":
-        return red, _RED_SPACE
-    return spaces.Dict(blue=blue, red=red), spaces.Dict(blue=_BLUE_SPACE, red=_RED_SPACE)
+        return red, red_actions
+    return spaces.Dict(blue=blue, red=red), spaces.Dict(blue=blue_actions, red=red_actions)
 
 
 def rows_for(space: spaces.Space[Any], n: int) -> Tree:

@@ -7,15 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.error import ClosedEnvironmentError, ResetNeeded
+from gymnasium.error import ResetNeeded
 
-from stockade.cage2.actions import ACTION_MASK, N_ACTIONS, N_RED_ACTIONS, check_action
-from stockade.cage2.batch import Batch, Snapshot
-from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights, WorldConfig
-from stockade.cage2.red_view import RED_OBS_SIZE
-from stockade.cage2.seeds import read_seeds
-from stockade.cage2.truth import TrueState, render_world
-from stockade.errors import InputError
+from stockade.cage2.batch import Snapshot
+from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights
+from stockade.cage2.env import CAGE2Env
+from stockade.cage2.truth import TrueState
 
 try:
     from pettingzoo import ParallelEnv
@@ -64,20 +61,14 @@ class StockadeParallelEnv(ParallelEnv[str, np.ndarray, int]):
         render_mode: str | None = None,
     ) -> None:
         """Make a world; see WorldConfig for all but the last. `obs` is blue's."""
-        if render_mode not in (None, "ansi"):
-            raise InputError(f"render_mode={render_mode!r} is unknown; take None or 'ansi'")
-        self.config = WorldConfig("player", horizon, rules, chance, green, obs, reward)
-        self.render_mode = render_mode
-        self._batch = Batch(self.config, 1, threads=1)
-        sizes = {BLUE: self._batch.obs_size, RED: RED_OBS_SIZE}
+        shown = {"obs": obs, "reward": reward, "info": False, "action_mask": True, "render_mode": render_mode}
+        self._world = CAGE2Env("player", horizon, rules, chance, green, side="both", **shown)
+        self.config, self.render_mode = self._world.config, render_mode
         self.possible_agents = [BLUE, RED]
         self.agents: list[str] = []
-        self.observation_spaces = {agent: spaces.Box(0, 1, (size,), np.uint8) for agent, size in sizes.items()}
-        self.action_spaces = {BLUE: spaces.Discrete(N_ACTIONS), RED: spaces.Discrete(N_RED_ACTIONS)}
-        self._views = {agent: np.zeros((1, size), np.uint8) for agent, size in sizes.items()}
-        self._actions = {agent: np.zeros(1, np.int64) for agent in sizes}
-        self._reward, self._over = np.zeros(1), np.zeros(1, np.bool_)
-        self._is_reset = self._closed = False
+        views: Any = self._world.observation_space
+        choices: Any = self._world.action_space
+        self.observation_spaces, self.action_spaces = dict(views.spaces), dict(choices.spaces)
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
         return self.observation_spaces[agent]
@@ -87,87 +78,44 @@ class StockadeParallelEnv(ParallelEnv[str, np.ndarray, int]):
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Views, Infos]:
         """Begin an episode. Without a seed the stream of chance continues; options change nothing."""
-        self._check_open()
-        seeds = read_seeds(seed, 1)
-        self._batch.reset(self._views[BLUE], seeds if self._is_reset else seeds.or_fresh())
-        self._batch.observe_red(self._views[RED], False)
-        self._is_reset = True
+        observations, info = self._world.reset(seed=seed)
         self.agents = self.possible_agents.copy()
-        return self._observations(), self._infos()
+        return observations, self._infos(info)
 
     def step(self, actions: dict[str, int]) -> tuple[Views, dict[str, float], dict[str, bool], dict[str, bool], Infos]:
         """One step of both sides. Nothing happens if one of the actions is not valid."""
-        self._check_open()
         if not self.agents:
             raise ResetNeeded(f"call reset() first, and when the episode is over after {self.config.horizon} steps")
-        if missing := [agent for agent in self.agents if agent not in actions]:
-            raise InputError(f"no action for {' and '.join(missing)}; give one for each of {self.agents}")
-        chosen = {
-            BLUE: check_action(actions[BLUE]),
-            RED: check_action(actions[RED], N_RED_ACTIONS, "red"),
-        }
-        for agent, action in chosen.items():
-            self._actions[agent][0] = action
-        given = self._actions[BLUE], self._views[BLUE], self._reward, self._over, False
-        self._batch.step(*given, red_actions=self._actions[RED])
-        self._batch.observe_red(self._views[RED], True)
-        agents, reward, over = self.agents, self._reward.item(), self._over.item()
+        observations, reward, _, over, info = self._world.step(actions)
+        agents = self.agents
         if over:
             self.agents = []
         rewards = {BLUE: reward, RED: 0.0 - reward}  # no minus zero
-        return (
-            self._observations(),
-            rewards,
-            dict.fromkeys(agents, False),
-            dict.fromkeys(agents, over),
-            self._infos(),
-        )
+        return observations, rewards, dict.fromkeys(agents, False), dict.fromkeys(agents, over), self._infos(info)
 
-    def _observations(self) -> Views:
-        return {agent: view[0].copy() for agent, view in self._views.items()}
-
-    def _infos(self) -> Infos:
-        return {BLUE: {"action_mask": ACTION_MASK.copy()}, RED: {"action_mask": self._batch.red_mask()[0]}}
+    def _infos(self, info: dict[str, Any]) -> Infos:
+        return {agent: {"action_mask": mask} for agent, mask in info["action_mask"].items()}
 
     def true_state(self) -> TrueState:
         """What is really the case now, of which each side sees a part; arrays without the leading n."""
-        self._check_running()
-        return TrueState.of(self._batch.worlds[0, ...])
+        return self._world.true_state()
 
     def snapshot(self) -> Snapshot:
         """This moment, chance included."""
-        self._check_running()
-        return self._batch.snapshot()
+        return self._world.snapshot()
 
     def restore(self, snapshot: Snapshot, seed: int | None = None) -> Views:
         """Go back to a snapshot, with a new stream of chance if a seed is given; returns what both sides see there."""
-        self._check_open()
-        self._batch.restore(snapshot, seed=seed)
-        self._batch.observe(self._views[BLUE])
-        self._batch.observe_red(self._views[RED], False)
-        self._is_reset = True
-        self.agents = [] if self._batch.worlds["over"][0] else self.possible_agents.copy()
-        return self._observations()
+        observations = self._world.restore(snapshot, seed)
+        over = self._world.true_state().time >= self.config.horizon
+        self.agents = [] if over else self.possible_agents.copy()
+        return observations
 
     def render(self) -> str | None:
         """With `render_mode="ansi"` two tables as text: the network as it is, and as blue sees it."""
-        self._check_running()
-        if self.render_mode is None:
-            return None
-        ledgers = self._batch.ledgers
-        return render_world(self._batch.worlds[0, ...], None if ledgers is None else ledgers[0])
+        return self._world.render()
 
     def close(self) -> None:
         """End it; a second call does nothing."""
-        self._closed = True
         self.agents = []
-        self._batch.close()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedEnvironmentError("the environment is closed; make a new one")
-
-    def _check_running(self) -> None:
-        self._check_open()
-        if not self._is_reset:
-            raise ResetNeeded("call reset() before anything else")
+        self._world.close()

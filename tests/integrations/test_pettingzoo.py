@@ -13,7 +13,7 @@ from gymnasium.error import ClosedEnvironmentError, ResetNeeded
 
 import stockade
 from stockade.cage2.actions import RED_ACTION_NAMES, red_action_index
-from stockade.errors import InputError, InvalidActionError
+from stockade.errors import InvalidActionError
 
 pytest.importorskip("pettingzoo", reason="needs pip install 'stockade[pettingzoo]'")
 from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test
@@ -130,13 +130,20 @@ def test_misuse_is_named() -> None:
     with pytest.raises(ResetNeeded):
         env.step({"blue": 0, "red": 0})
     env.reset()
-    with pytest.raises(InputError, match="no action for red"):
+    with pytest.raises(InvalidActionError, match="'blue' and 'red'"):
         env.step({"blue": 0})
-    with pytest.raises(InputError, match="render_mode"):
+    with pytest.raises(ValueError, match="render_mode"):
         stockade.parallel_env(render_mode="human")
+    env.close()
     env.close()
     with pytest.raises(ClosedEnvironmentError):
         env.reset()
+
+
+def test_environments_do_not_share_their_spaces() -> None:
+    one, other = stockade.parallel_env(), stockade.parallel_env()
+    assert one.action_space("red") is not other.action_space("red")
+    assert one.action_space("blue") is not other.action_space("blue")
 
 
 def test_render_shows_both_tables() -> None:
