@@ -61,7 +61,13 @@ class StockadeParallelEnv(ParallelEnv[str, np.ndarray, int]):
         render_mode: str | None = None,
     ) -> None:
         """Make a world; see WorldConfig for all but the last. `obs` is blue's."""
-        shown = {"obs": obs, "reward": reward, "info": False, "action_mask": True, "render_mode": render_mode}
+        shown: dict[str, Any] = {
+            "obs": obs,
+            "reward": reward,
+            "info": False,
+            "action_mask": True,
+            "render_mode": render_mode,
+        }
         self._world = CAGE2Env("player", horizon, rules, chance, green, side="both", **shown)
         self.config, self.render_mode = self._world.config, render_mode
         self.possible_agents = [BLUE, RED]
