@@ -24,7 +24,7 @@ from stockade.text import fixed
 from stockade.workflow.conditioned import ConditionedTraining
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import FREE, TYPES, Order
-from stockade.workflow.together import TogetherTraining
+from stockade.workflow.together import TogetherTraining, best_told
 
 TRUTH_SEED = 1_000  # First of the trainings; no search that is measured has it
 
@@ -90,7 +90,8 @@ class SearchTruth:
             else:
                 while training.episodes + config.update_episodes <= episodes:
                     training.advance(episodes)
-            means = training.returns(self.n_eval_episodes, SEED, range(len(orders))).mean(axis=(0, 2))
+            told = best_told(training, range(len(training.orders)))[: len(orders)]
+            means = training.returns(self.n_eval_episodes, SEED, range(len(orders)), told).mean(axis=(0, 2))
         return dict(zip(orders, means.tolist(), strict=True))
 
 

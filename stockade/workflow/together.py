@@ -168,7 +168,7 @@ def goal_returns(returns: np.ndarray, goal: str) -> np.ndarray:
     return np.asarray(returns.mean(axis=0) if goal == "mean" else returns[returns.mean(axis=1).argmin()])
 
 
-def best_told(training: TogetherTraining, orders: Sequence[int]) -> list[int]:
+def best_told(training: ConditionedTraining, orders: Sequence[int]) -> list[int]:
     """For each of the orders, by index, the one of them that the policy is best told to keep this one.
 
     Two orders that are equal in effect should have equal values, but one network may play them differently: it waits
