@@ -33,8 +33,8 @@ from stockade.bench.result import Figure, Result, find
 from stockade.bench.runner import BenchCommand, Case, Numbers, Sample, Words, in_turns, option
 from stockade.bench.worlds import HORIZON
 from stockade.cage2.actions import N_ACTIONS
-from stockade.cage2.config import RED_ALIASES
 from stockade.cage2.state import WORLD, ledger_dtype
+from stockade.cage2.variants import RED_ALIASES
 from stockade.errors import InputError
 from stockade.vector import SyntheticEnv
 from stockade.vector.local.machine import interrupts_held

@@ -33,6 +33,8 @@ WORLDS_PER_THREAD = 8192
 Ranges = list[tuple[int, int]] | None  #: of worlds, [begin, end); None for all
 #: How records lie in memory: snapshots and checkpoints hold them as bytes, which mean nothing in another layout.
 LAYOUT = hashlib.sha256(str((WORLD, ledger_dtype(1), MEMORY)).encode()).hexdigest()[:16]
+#: Layouts whose bytes mean the same in ours: versions 0.1 and 0.2 left out fields that are 0 in their worlds.
+READABLE_LAYOUTS = (LAYOUT, "987f82cc5ebf99c5")
 #: The same of worlds with a red player.
 RED_LAYOUT = hashlib.sha256(str((LAYOUT, RED_MEMORY)).encode()).hexdigest()[:16]
 
@@ -277,8 +279,10 @@ class Batch:
             raise ValueError(f"the snapshot holds {len(snapshot)} worlds, which do not fit into {room}; take one of "
                              f"{room} worlds, or of a single one")  # fmt: skip
         shapes = [(None if rows is None else (len(snapshot), rows.shape[1])) for rows in self._bytes]
-        layout = LAYOUT if self.red_memory is None else RED_LAYOUT
-        if snapshot.layout != layout or shapes != [None if part is None else part.shape for part in snapshot.parts]:
+        layouts = READABLE_LAYOUTS if self.red_memory is None else (RED_LAYOUT,)
+        if snapshot.layout not in layouts or shapes != [
+            None if part is None else part.shape for part in snapshot.parts
+        ]:
             raise ValueError("the snapshot is laid out differently, as one of another version of Stockade may be")
         seeds = None if seed is None else read_seeds(seed, self.n)
         for rows, saved in zip(self._bytes, snapshot.parts, strict=True):

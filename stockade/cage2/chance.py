@@ -78,9 +78,16 @@ def remove_sessions(world, ledger, host):
     return np.int64(bookkeeping.kill_suspicious(ledger, world, host))
 
 
+GREEN_RATE = 0.5  #: share of the steps in which the reference's green scans a host
+
+
 @compiled
-def green_target(world, ledger):
-    """The host that the active green agent scans in this step, every other time nobody."""
+def green_target(world, ledger, rate):
+    """The host that the active green agent scans in this step, or nobody. The draw for a rate of its own is ours."""
+    if rate != GREEN_RATE:
+        if _uniform(world) >= rate:
+            return NOBODY
+        return GREEN_TARGETS[_below(world, 8) if ledger is None else mt19937.randbelow(ledger, 8, 4)]
     if ledger is None:
         pick = _below(world, 2 * len(GREEN_TARGETS))
         return GREEN_TARGETS[pick] if pick < len(GREEN_TARGETS) else NOBODY
@@ -120,6 +127,27 @@ def pick_host(world, order, mask):
         if (mask >> order[k]) & 1:
             return np.int64(order[k])
     return np.int64(NOBODY)
+
+
+# ------------------------------------------------------------------------- plans that the reference does not have
+# Their draws are ours and come from the fast stream, whatever `chance` is: the reference's stream serves what
+# attackers and actions of the reference draw.
+@compiled
+def happens(world, probability):
+    """Does what has this probability happen? 0 draws nothing."""
+    return probability > 0.0 and _uniform(world) < probability
+
+
+@compiled
+def one_of(world, n):
+    """A number below n; of 1 nothing is drawn."""
+    return _below(world, n) if n > 1 else 0
+
+
+@compiled
+def any_host(world, mask):
+    """A host of a non-empty mask."""
+    return pick_host(world, None, mask)
 
 
 # ------------------------------------------------------------------------------------------------------- red's actions

@@ -5,18 +5,18 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from stockade.cage2.green import GREEN_ACTS, GREEN_FOLLOWS_PLAN, GREEN_SLEEPS
 from stockade.cage2.kernel import SETTINGS
-from stockade.cage2.state import BLINE, MEANDER, MIX, PLAYER, SLEEPING
+from stockade.cage2.state import BLINE, MEANDER, MIX, PLANNED, PLAYER, SLEEPING
+from stockade.cage2.variants import Red, read_red
 from stockade.errors import SettingError, did_you_mean
 
 RED_AGENTS = {"bline": BLINE, "meander": MEANDER, "sleep": SLEEPING, "mix": MIX, "player": PLAYER}
-#: The reference's class names are taken too.
-RED_ALIASES = {"B_lineAgent": "bline", "RedMeanderAgent": "meander", "SleepAgent": "sleep"}
 MAX_HORIZON = 30_000  #: counters in the state have 16 bits
 MAX_WEIGHT = 1e300  #: beyond it a reward could be infinite
 RULES = ("current", "leaderboard")
 OBSERVATIONS = ("bits", "memory")
-_WORDS = {"red": (*RED_AGENTS, *RED_ALIASES), "rules": RULES, "chance": ("fast", "cyborg"),
+_WORDS = {"rules": RULES, "chance": ("fast", "cyborg"),
           "green": ("sleep", "active"), "obs": OBSERVATIONS}  # fmt: skip
 
 
@@ -47,8 +47,8 @@ CHALLENGE_REWARD = RewardWeights()
 class WorldConfig:
     """Settings of a world, checked."""
 
-    #: who attacks: bline, meander, sleep, mix (one of the three, drawn anew each episode), or player (red's actions are
-    #: given beside blue's)
+    #: who attacks: bline, meander, sleep, mix (one of the three, drawn anew each episode), a variant or combination of
+    #: them (variants.py; a `Red` is taken too), or player (red's actions are given beside blue's)
     red: str = "bline"
     horizon: int = 100  #: steps after which an episode is truncated; the challenge has 30, 50 and 100
     rules: str = "current"  #: or leaderboard, with which the published scores were made
@@ -58,8 +58,10 @@ class WorldConfig:
     reward: RewardWeights = CHALLENGE_REWARD
 
     def __post_init__(self) -> None:
-        if isinstance(self.red, str) and self.red in RED_ALIASES:
-            object.__setattr__(self, "red", RED_ALIASES[self.red])
+        if not isinstance(self.red, str | Red):
+            raise SettingError("red", self.red, "is no name of an attacker, such as 'bline' or 'meander+idle:0.2'")
+        if self.red not in RED_AGENTS:
+            object.__setattr__(self, "red", str(read_red(str(self.red))))
         for name, allowed in _WORDS.items():
             if not isinstance(value := getattr(self, name), str) or value not in allowed:
                 near = did_you_mean(str(value), allowed)
@@ -77,6 +79,15 @@ class WorldConfig:
 
     def settings(self) -> np.ndarray:
         """The same for the kernel: one row of SETTINGS."""
-        rules = RED_AGENTS[self.red], self.horizon, self.green == "active", self.rules == "leaderboard"
-        weights = self.reward.hosts, self.reward.service, self.reward.restore
-        return np.array([(*rules, self.reward != CHALLENGE_REWARD, *weights)], SETTINGS)
+        settings = np.zeros(1, SETTINGS)
+        row = settings[0]
+        row["red"], row["horizon"] = RED_AGENTS.get(self.red, PLANNED), self.horizon
+        row["green"] = GREEN_ACTS if self.green == "active" else GREEN_SLEEPS
+        row["leaderboard"], row["weighted"] = self.rules == "leaderboard", self.reward != CHALLENGE_REWARD
+        row["hosts"], row["service"], row["restore"] = self.reward.hosts, self.reward.service, self.reward.restore
+        if row["red"] == PLANNED:
+            red = read_red(self.red)
+            red.fill(row)
+            if red.has_green:
+                row["green"] = GREEN_FOLLOWS_PLAN
+        return settings

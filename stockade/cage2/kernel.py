@@ -10,21 +10,26 @@ import numpy as np
 
 from stockade.cage2 import chance, mt19937
 from stockade.cage2.actions import ACTION_KIND, RESTORE
-from stockade.cage2.attackers import red_chooses
+from stockade.cage2.attackers import draw_plan, red_chooses
 from stockade.cage2.blue import blue_acts
-from stockade.cage2.green import green_acts
+from stockade.cage2.green import GREEN_SLEEPS, green_acts
 from stockade.cage2.jit import KERNEL_SOURCES, cached, compiled
 from stockade.cage2.ledger import begin_episode
 from stockade.cage2.observe import copy_observation, forget_activity, monitor
 from stockade.cage2.red import red_acts
 from stockade.cage2.scenario import RESTORE_COST, SERVICE_DOWN_COST
+from stockade.cage2.state import MOST_PHASES, MOST_PLANS, PLANNED
 
 #: One row, the same for all worlds of a batch: see WorldConfig.settings.
 SETTINGS = np.dtype(
     [
-        *(("red", np.int64), ("horizon", np.int64), ("green_active", np.bool_), ("leaderboard", np.bool_)),
+        *(("red", np.int64), ("horizon", np.int64), ("green", np.int64), ("leaderboard", np.bool_)),
         # are the reward's parts weighted, and how
         *(("weighted", np.bool_), ("hosts", np.float64), ("service", np.float64), ("restore", np.float64)),
+        # plans of attackers, where red is PLANNED: how many, how many phases each has, and the phases, see variants.py
+        *(("plans", np.int64), ("phases", np.int64, MOST_PLANS)),
+        *((name, np.int64, (MOST_PLANS, MOST_PHASES)) for name in ("attacker", "style", "delay", "first", "last")),
+        *((name, np.float64, (MOST_PLANS, MOST_PHASES)) for name in ("idle", "noise", "green_rate")),
     ],
     align=True,
 )
@@ -35,9 +40,9 @@ def step(world, ledger, action, red_actions, i, settings):
     """Advance world i by an action of blue, and by red's out of `red_actions`: if None, its attacker chooses."""
     forget_activity(world)
     blue_acts(world, ledger, action)
-    if settings.green_active:
-        green_acts(world, ledger)
-    red_chooses(world, ledger, red_actions, i)
+    if settings.green != GREEN_SLEEPS:
+        green_acts(world, ledger, settings)
+    red_chooses(world, ledger, red_actions, i, settings)
     red_acts(world, ledger, settings.leaderboard)
     world.reward = reward(world, action)
     monitor(world)
@@ -70,7 +75,10 @@ def reset(worlds, i, ledger, initial, settings):
     worlds[i] = initial[0]
     world = worlds[i]
     world.stream = stream
-    world.red = chance.red_of_episode(world, settings.red)
+    if settings.red == PLANNED:
+        draw_plan(world, settings)
+    else:
+        world.red = chance.red_of_episode(world, settings.red)
     begin_episode(ledger)
 
 

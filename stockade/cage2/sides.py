@@ -15,6 +15,7 @@ from stockade.cage2.config import WorldConfig
 from stockade.cage2.opponent import Opponent
 from stockade.cage2.red_view import RED_OBS_SIZE
 from stockade.cage2.seeds import Seeds
+from stockade.cage2.variants import Red
 from stockade.errors import InvalidActionError, SettingError, did_you_mean
 
 SIDES = ("blue", "red", "both")
@@ -29,8 +30,8 @@ def seats(side: str, red: Any, blue: Any) -> tuple[str, Opponent | None]:
     if side == "blue":
         if blue is not None:
             raise SettingError("blue", blue, "is for side='red': with side='blue' your own actions are blue's")
-        if isinstance(red, str):
-            return red, None
+        if isinstance(red, str | Red):
+            return str(red), None
         return "player", Opponent("red", red)
     if red not in ("bline", "player"):  # the default, which says nothing
         raise SettingError("red", red, f"is for side='blue': with side={side!r} red's actions are yours")

@@ -16,7 +16,10 @@ from stockade.cage2.scenario import FOOTHOLD, N_DECOYS, N_HOSTS, N_SUBNETS, NOBO
 
 OBS_SIZE = 4 * N_HOSTS
 NO_ACCESS, USER_ACCESS, ROOT_ACCESS = 0, 1, 2
-SLEEPING, BLINE, MEANDER, MIX, PLAYER = range(5)
+SLEEPING, BLINE, MEANDER, MIX, PLAYER, PLANNED = range(6)
+#: How an attacker of a plan goes about it (variants.py): as in the reference, or not.
+USUAL, DETOUR, AGGRESSIVE, STEALTHY = range(4)
+MOST_PLANS, MOST_PHASES = 16, 4  #: plans of which one is drawn per episode, attackers that take turns in a plan
 
 WORLD = np.dtype(
     [
@@ -48,6 +51,7 @@ WORLD = np.dtype(
         ("bline_step", np.int8),
         ("bline_entry", np.int8),
         ("bline_saw_server", np.uint8),
+        ("plan", np.uint8),  # which of several plans (variants.py)
         ("meander_subnets", np.int32),
         ("meander_scanned", np.int32),
         ("meander_exploited", np.int32),
@@ -70,15 +74,19 @@ WORLD = np.dtype(
         ("exploit", np.int8),
         ("detected", np.int8),  # 1 blue saw the shell's connection, 0 it did not, -1 no shell
         ("red_contact", np.int8),  # host that red made connections to, how many, to which ports
+        ("held", np.uint8),  # while red's attacker pauses: HELD, how its last action went, 4 if it saw ports
         ("red_connections", np.int16),
         ("red_touched", np.int16),
         ("reward", np.int32),  # tenths, as the challenge pays it
         # the episode
         ("time", np.int32),
         ("over", np.uint8),
+        ("phase", np.uint8),  # whose turn it is in red's plan, and the time at which it began
+        ("phase_began", np.uint16),
     ],
     align=True,
 )
+HELD = 8  #: of `held`, so that it is not 0
 
 
 def _initial_world() -> np.ndarray:

@@ -3,6 +3,7 @@
 TrainConfig -> cells (a world's settings, its weight) -> how many environments of each -> one vector environment
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
@@ -19,6 +20,9 @@ from stockade.errors import InputError
 from stockade.learn.config import TrainConfig
 from stockade.vector.native import NativeVectorEnv
 
+#: NAME or NAME:WEIGHT; a name may have changes with colons of their own, such as +delay:5.
+_WEIGHTED = re.compile(r"([^:+]*(?:\+[^:+]*:[^:+]*)*)(?::([^:+]*))?")
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -30,10 +34,11 @@ class Cell:
 
 
 def read_weights(text: str, flag: str) -> dict[str, float]:
-    """`bline:9,meander:9,sleep:1` -> names and weights; a name alone weighs 1."""
+    """`bline:9,meander:9,sleep+delay:5:2` -> names and weights; a name alone weighs 1."""
     weights: dict[str, float] = {}
     for part in text.split(","):
-        name, _, weight = part.strip().partition(":")
+        matched = _WEIGHTED.fullmatch(part.strip())
+        name, weight = matched.groups() if matched else (part.strip(), None)
         try:
             value = float(weight or 1)
         except ValueError:

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from stockade.cage2.batch import LAYOUT
+from stockade.cage2.batch import LAYOUT, READABLE_LAYOUTS
 from stockade.cores import available_cores
 from stockade.errors import InputError
 from stockade.learn import kernels
@@ -284,7 +284,7 @@ class PPO:
         """Continue where `state` was taken. Environments that cannot be put back begin new episodes."""
         if Architecture.from_json(rest["architecture"]) != self.policy.architecture:
             raise InputError("the checkpoint is of another network; use the settings that it was trained with")
-        if rest.get("layout", LAYOUT) != LAYOUT:  # version 0.1.0 says nothing; its layout is ours
+        if rest.get("layout", LAYOUT) not in READABLE_LAYOUTS:  # version 0.1.0 says nothing; its layout is ours
             raise InputError("the worlds in the checkpoint are of another version of stockade, which must continue it; "
                              "its policy can be loaded and evaluated")  # fmt: skip
         self.policy.load_weights(arrays, prefix="policy.")

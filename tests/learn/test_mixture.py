@@ -53,6 +53,13 @@ def test_cells_are_all_combinations_with_the_product_of_their_weights() -> None:
     }
 
 
+def test_variants_have_weights_too() -> None:
+    text = "bline+delay:5,meander+idle:0.2>bline@50+noise:0.1:3,bline|sleep:2,sleep"
+    weights = {"bline+delay:5": 1, "meander+idle:0.2>bline@50+noise:0.1": 3, "bline|sleep": 2, "sleep": 1}
+    assert read_weights(text, "--red-agent") == weights
+    assert [cell.world.red for cell in cells_of(TrainConfig(red=text))] == list(weights)
+
+
 @pytest.mark.parametrize("text", ["bline:", "bline:0", "bline:-1", "bline:x", "bline:nan", "bline:inf", ",", "a,a"])
 def test_weights_that_cannot_be_read_are_named(text: str) -> None:
     if text == "bline:":
