@@ -113,11 +113,12 @@ read_red = Red.read
 
 
 def _turn(text: str, turn: str) -> tuple[str, str]:
-    name, at, when = turn.partition("@")
-    if not at or not re.fullmatch(r"\d{1,6}(-\d{1,6})?", when):
+    found = re.search(r"@(\d{1,6}(?:-\d{1,6})?)(?=\+|$)", turn)
+    if found is None:
+        name = turn.partition("@")[0]
         raise SettingError("red", text, f"does not say when {name or turn!r} takes over: write >{name or 'bline'}@50 "
                            "for after 50 steps, or @20-80 for any time in between")  # fmt: skip
-    return name, when
+    return turn[: found.start()] + turn[found.end() :], found[1]
 
 
 def _read_phase(text: str, description: str, when: str | None) -> Phase:
@@ -133,8 +134,8 @@ def _read_phase(text: str, description: str, when: str | None) -> Phase:
         key, _, value = change.partition(":")
         if key not in _CHANGES or key in values:
             what = f"names {key!r} twice" if key in values else f"has {change!r}, which is unknown"
-            known = ", ".join(f"{other}:{'5' if kind is int else '0.2'}" for other, kind in _CHANGES.items())
-            raise SettingError("red", text, f"{what}; behind + take {known}.{did_you_mean(key, _CHANGES)}")
+            possible = ", ".join(f"{other}:{'5' if kind is int else '0.2'}" for other, kind in _CHANGES.items())
+            raise SettingError("red", text, f"{what}; behind + take {possible}.{did_you_mean(key, _CHANGES)}")
         try:
             values[key] = _CHANGES[key](value)
         except ValueError as error:

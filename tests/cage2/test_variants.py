@@ -47,6 +47,7 @@ def test_the_string_says_all(red):
         ("B_lineAgent", Red()),
         ("bline+delay:5", Red(((Phase("bline", delay=5),),))),
         ("meander>bline@50", Red(((Phase("meander"), Phase("bline", first=50, last=50)),))),
+        ("meander>bline@5-9+delay:2", Red(((Phase("meander"), Phase("bline", 2, first=5, last=9)),))),
         ("sleep|meander+idle:0.2", Red(((Phase("sleep"),), (Phase("meander", idle=0.2),)))),
     ],
 )

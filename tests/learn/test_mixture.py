@@ -54,8 +54,8 @@ def test_cells_are_all_combinations_with_the_product_of_their_weights() -> None:
 
 
 def test_variants_have_weights_too() -> None:
-    text = "bline+delay:5,meander+idle:0.2>bline@50+noise:0.1:3,bline|sleep:2,sleep"
-    weights = {"bline+delay:5": 1, "meander+idle:0.2>bline@50+noise:0.1": 3, "bline|sleep": 2, "sleep": 1}
+    text = "bline+delay:5,meander+idle:0.2>bline+noise:0.1@50:3,bline|sleep:2,sleep"
+    weights = {"bline+delay:5": 1, "meander+idle:0.2>bline+noise:0.1@50": 3, "bline|sleep": 2, "sleep": 1}
     assert read_weights(text, "--red-agent") == weights
     assert [cell.world.red for cell in cells_of(TrainConfig(red=text))] == list(weights)
 
