@@ -90,7 +90,7 @@ class SearchTruth:
             else:
                 while training.episodes + config.update_episodes <= episodes:
                     training.advance(episodes)
-            told = best_told(training, range(len(training.orders)))[: len(orders)]
+            told = best_told(training, range(len(training.orders)))[0][: len(orders)]
             means = training.returns(self.n_eval_episodes, SEED, range(len(orders)), told).mean(axis=(0, 2))
         return dict(zip(orders, means.tolist(), strict=True))
 

@@ -30,7 +30,14 @@ def red_chooses(world, ledger, given, i, settings):
         do(world, actions.RED_ACTION_KIND[action], actions.RED_ACTION_TARGET[action])
     elif settings.red == PLANNED:
         plan_chooses(world, ledger, settings)
-    elif world.red == BLINE:
+    else:
+        attacker_chooses(world, ledger)
+
+
+@compiled
+def attacker_chooses(world, ledger):
+    """One of the reference's attackers."""
+    if world.red == BLINE:
         bline_chooses(world, ledger)
     elif world.red == MEANDER:
         meander_chooses(world, ledger)
@@ -282,12 +289,8 @@ def attack(world, ledger, style):
         bline_detours(world)
     elif style in (AGGRESSIVE, STEALTHY):
         meander_hurries(world, style == STEALTHY)
-    elif world.red == BLINE:
-        bline_chooses(world, ledger)
-    elif world.red == MEANDER:
-        meander_chooses(world, ledger)
     else:
-        do(world, actions.RED_SLEEP, NOBODY)
+        attacker_chooses(world, ledger)
 
 
 @compiled

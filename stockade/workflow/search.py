@@ -183,7 +183,7 @@ def _measure(training: TogetherTraining, matters: np.ndarray) -> Outcome:
                  "were judged.")  # fmt: skip
     print(f"judging every order by {judged:,} greedy episodes ...", flush=True)
     chosen = [*range(references - 1), *finalists, references - 1]  # the free agent is the last
-    told = best_told(training, chosen)
+    told, merit = best_told(training, chosen)
     returns = training.returns(judged, JUDGE_SEED, chosen, told)
     noise, level = training.training_noise()
     moved = noise[:, :references]
@@ -193,7 +193,7 @@ def _measure(training: TogetherTraining, matters: np.ndarray) -> Outcome:
     if isinstance(training, HostTraining):  # its curves end with the leader of each round in place of the finalists
         types = [training.units.describe(order, matters) for order in orders[: references - 1]]
         curves["orders"] = [*types, "no order", "best order of hosts"]
-        extra = finer(training, chosen[:-1], told[:-1], returns)
+        extra = finer(training, chosen[:-1], merit[:-1], returns)
     why = "values stopped improving after" if training.last_goal < training.budget else "the budget is used:"
     ended = f"{why} {training.episodes:,} of {training.budget:,} episodes"
     return Outcome(

@@ -168,8 +168,8 @@ def goal_returns(returns: np.ndarray, goal: str) -> np.ndarray:
     return np.asarray(returns.mean(axis=0) if goal == "mean" else returns[returns.mean(axis=1).argmin()])
 
 
-def best_told(training: ConditionedTraining, orders: Sequence[int]) -> list[int]:
-    """For each of the orders, by index, the one of them that the policy is best told to keep this one.
+def best_told(training: ConditionedTraining, orders: Sequence[int]) -> tuple[list[int], np.ndarray]:
+    """For each of the orders, by index, the one of them that the policy is best told to keep this one; its value so.
 
     Two orders that are equal in effect should have equal values, but one network may play them differently: it waits
     for ever in a rare state, or knows a trick, with one of them only. What an order is worth is the best play that its
@@ -184,8 +184,8 @@ def best_told(training: ConditionedTraining, orders: Sequence[int]) -> list[int]
     screened = values(SCREENING_EPISODES, *np.divmod(np.arange(k * k), k)).reshape(k, k)
     screened[own, own] = -np.inf
     told = np.stack([own, screened.argmax(axis=1)])
-    chosen = values(CHOOSING_EPISODES, np.tile(own, 2), told.ravel()).reshape(2, k).argmax(axis=0)
-    return [orders[i] for i in told[chosen, own]]
+    both = values(CHOOSING_EPISODES, np.tile(own, 2), told.ravel()).reshape(2, k)
+    return [orders[i] for i in told[both.argmax(axis=0), own]], both.max(axis=0)
 
 
 def next_shares(values: Sequence[np.ndarray], goal: str) -> np.ndarray:
@@ -327,14 +327,13 @@ def distances(orders: Sequence[Ranking], matters: np.ndarray) -> np.ndarray:
     return kendall(np.stack([HOST_UNITS.ranks(order) for order in orders])[:, matters])
 
 
-def finer(training: HostTraining, judged: Sequence[int], told: Sequence[int], returns: np.ndarray) -> dict[str, Any]:
+def finer(training: HostTraining, judged: Sequence[int], merit: np.ndarray, returns: np.ndarray) -> dict[str, Any]:
     """Does an order of hosts beat the best of types? Both are chosen on other seeds than those that compare them.
 
-    `judged` are the orders of types, then of hosts, `told` what the policy is told for each, and (attackers, orders,
-    episodes) what they returned.
+    `judged` are the orders of types, then of hosts, `merit` their values on the seeds that choose, and (attackers,
+    orders, episodes) what they returned.
     """
     types, goal = training.n_first - 1, training.config.goal
-    merit = goal_value(training.returns(CHOOSING_EPISODES, CHOOSE_SEED, judged, told).mean(axis=2), goal)
     pair = types + int(merit[types:].argmax()), int(merit[:types].argmax())
     gain, half = mean_interval(np.subtract(*(goal_returns(returns[:, k], goal) for k in pair)))
     # Another training would rank two orders of one network differently by about this much.

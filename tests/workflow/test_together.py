@@ -137,9 +137,10 @@ def test_every_order_is_told_what_plays_best_under_its_rule(monkeypatch: pytest.
         return np.repeat(values[orders, told][None, :, None], episodes, axis=2)
 
     monkeypatch.setattr(training, "returns", returns)
-    assert best_told(training, [0, 1, 2]) == [1, 1, 2]  # its own where another one is not better
-    assert best_told(training, [0, 2]) == [0, 2]
-    assert best_told(training, [1]) == [1]
+    assert best_told(training, [0, 1, 2])[0] == [1, 1, 2]  # its own where another one is not better
+    assert best_told(training, [0, 2])[0] == [0, 2]
+    assert best_told(training, [1])[0] == [1]
+    assert best_told(training, [0, 1, 2])[1].tolist() == [-3.5, -5.0, -1.0]
     training.close()
 
 
