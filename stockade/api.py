@@ -93,6 +93,8 @@ def train(
 def evaluate(policy: Any, *, progress: bool = True, **settings: Any) -> EvaluateResult:
     """Play the challenge's protocol: B_line, Meander and Sleep, each for 30, 50 and 100 steps.
 
+    With suite="robustness", `result.robustness` has attackers and staff that a policy has not met, too.
+
     Args:
         policy: a name as for `load`, "my_module:MyPolicy", the path of a model saved by Stable-Baselines3 (.zip), or
             an object or class: one with `act(observations)`, one with the challenge's `get_action(observation,

@@ -27,7 +27,7 @@ COMMANDS = {
     "search": ("stockade.workflow.config:SearchConfig", "find out in which order to repair hosts"),
     "replay": ("stockade.replay.command:ReplayCommand", "look at an episode in the browser, every move judged"),
     "play": ("stockade.replay.play:PlayCommand", "defend the network yourself, every move judged at the end"),
-    "report": ("stockade.report.command:Report", "write a page about a run or a search, or compare runs"),
+    "report": ("stockade.report.command:Report", "write a page about a run, a search or an evaluation"),
     "runs": ("stockade.learn.runs:RunsConfig", "list and compare what was trained or searched"),
     "export": ("stockade.learn.runs:ExportConfig", "write a run's policy to files of its own"),
     "verify": ("stockade.cage2.verify:Verify", "compare the simulator with recorded episodes of CybORG"),

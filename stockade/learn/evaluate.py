@@ -1,13 +1,14 @@
 """`stockade evaluate`: the challenge's protocol for any policy, beside the published scores.
 
 policy -> nine cells: B_line, Meander, Sleep x 30, 50, 100 steps, 1000 episodes each -> means, intervals, tails, total
+With `--suite robustness` the cells of robustness.py follow.
 """
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -23,6 +24,9 @@ from stockade.learn.config import AT_LEAST_1, require, require_seed
 from stockade.text import Shown, Table, fixed, interval, plural, progress_bar
 from stockade.vector.base import BaseVectorEnv
 from stockade.vector.native import NativeVectorEnv
+
+if TYPE_CHECKING:
+    from stockade.learn.robustness import Robustness
 
 REDS = ("bline", "meander", "sleep")
 HORIZONS = (30, 50, 100)
@@ -51,6 +55,8 @@ class EvaluateConfig:
     official_order: bool = False
     # Where to play: here, or on the reference simulator if it is installed (slow: 400 steps per second).
     simulator: Literal["stockade", "cyborg"] = "stockade"
+    # The challenge's nine cells, or these and the robustness suite: other attackers, active staff, the other rules.
+    suite: Literal["challenge", "robustness"] = "challenge"
     last: bool = False  # Use a run's last checkpoint instead of its best.
     runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs")  # Folder of all runs.
 
@@ -61,6 +67,10 @@ class EvaluateConfig:
             raise InputError("--official-order needs --chance cyborg: the order matters to the reference's stream only")
         if self.official_order and self.simulator == "cyborg":
             raise InputError("--official-order is played here, not with --simulator cyborg: leave one of them out")
+        if self.suite == "robustness" and (self.official_order or self.simulator == "cyborg"):
+            flag = "--official-order" if self.official_order else "--simulator cyborg"
+            raise InputError(f"--suite robustness is played here, not with {flag}: neither the challenge's script nor "
+                             "CybORG has its attackers")  # fmt: skip
 
 
 # -------------------------------------------------------------------------------------------------------------- playing
@@ -180,6 +190,7 @@ class EvaluateResult(Shown):
     config: EvaluateConfig
     cells: tuple[CellResult, ...]  #: nine, in the order of CELLS
     sections: tuple[Section, ...] = ()  #: what else was measured
+    robustness: "Robustness | None" = None  #: with `suite="robustness"`
 
     @property
     def total(self) -> float:
@@ -196,7 +207,7 @@ class EvaluateResult(Shown):
         return f"<EvaluateResult {self.policy}, rules {self.config.rules}, {self.style}: total {score}>"
 
     def tables(self) -> list[Table]:
-        """Our cells; the published scores of the same rules beside ours; what else was measured."""
+        """Our cells; the published scores of the same rules beside ours; what else was measured; the suite's cells."""
         rules, episodes = self.config.rules, plural(self.config.episodes, "episode")
         rows = [[c.red, c.horizon, interval(c.mean, c.interval), fixed(c.median), fixed(c.q05)] for c in self.cells]
         rows.append(["total", None, interval(self.total, self.interval), None, None])
@@ -209,7 +220,8 @@ class EvaluateResult(Shown):
         compared = [(self.policy, means), *((row.name, row.means) for row in PUBLISHED if row.rules == rules)]
         header = ["mean", *(f"{red} {horizon}" for red, horizon in CELLS[:6]), "sleep", "total"]
         others = Table(header, [[n, *map(fixed, (*m[:6], sum(m[6:]), sum(m)))] for n, m in compared], title)
-        return [ours, others, *(section.table for section in self.sections)]
+        suite = self.robustness.tables() if self.robustness else []
+        return [ours, others, *(section.table for section in self.sections), *suite]
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: settings, total, cells with every single return, and what else was measured."""
@@ -219,6 +231,8 @@ class EvaluateResult(Shown):
         }  # fmt: skip
         for section in self.sections:
             content |= section.content
+        if self.robustness is not None:
+            content["robustness"] = self.robustness.to_dict()
         return dict(json_ready(content))
 
 
@@ -226,13 +240,16 @@ def evaluate(
     config: EvaluateConfig, policy: Any = None, *, progress: bool = True,
     extras: Sequence[Callable[[Player, EvaluateConfig], Section | None]] = (),
 ) -> EvaluateResult:  # fmt: skip
-    """Play the nine cells with a policy, by default the one that `config.policy` names; the extras add sections."""
+    """Play a suite with a policy, by default the one that `config.policy` names; the extras add sections."""
+    from stockade.learn.robustness import SUITE, measure  # which plays cells as this module does
+
     if policy is None:
         player = find_player(config.policy, config.runs, greedy=config.greedy, last=config.last, rules=config.rules)
     else:
         player = as_player(policy, None, config.greedy)
     c, official, cells = config, _official_order(player, config), {}
-    with progress_bar(progress, total=len(CELLS), desc=f"evaluate {player.name}", unit="cell") as bar:
+    total, robustness = len(SUITE if c.suite == "robustness" else CELLS), None
+    with progress_bar(progress, total=total, desc=f"evaluate {player.name}", unit="cell") as bar:
         for red, horizon in _SCRIPT:
             seed = config.seed + SEEDS_PER_CELL * CELLS.index((red, horizon))
             if config.official_order:
@@ -241,8 +258,11 @@ def evaluate(
                 returns = play(player, red, horizon, c.episodes, seed, c.rules, c.chance, simulator=c.simulator)
             cells[red, horizon] = CellResult.of(red, horizon, returns)
             bar.update()
+        ours = tuple(cells[cell] for cell in CELLS)
+        if config.suite == "robustness":
+            robustness = measure(player, config, ours, bar.update)
     sections = tuple(filter(None, (extra(player, config) for extra in extras)))
-    return EvaluateResult(player.name, player.style, config, tuple(cells[cell] for cell in CELLS), sections)
+    return EvaluateResult(player.name, player.style, config, ours, sections, robustness)
 
 
 # ---------------------------------------------------------------------------------------- scores to print beside ours

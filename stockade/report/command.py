@@ -1,4 +1,4 @@
-"""`stockade report`: folders of runs or searches -> sections: text, tables, charts -> one page of HTML.
+"""`stockade report`: runs, searches, evaluations -> sections: text, tables, charts -> one page of HTML.
 
 The library of the charts is put inside the page from its installed package, so that the page needs no network.
 """
@@ -20,7 +20,7 @@ import tyro
 
 from stockade.errors import InputError, missing_package
 from stockade.files import check_writable, write_durably
-from stockade.learn.files import check_runs, find_folder, read_metrics
+from stockade.learn.files import check_runs, find_folder, is_search, read_metrics
 from stockade.learn.runs import WORLD, compare, read_settings, read_summary
 from stockade.report.charts import Curve, Estimate, curves, estimates, values
 from stockade.text import Table, duration, fixed, interval, plural
@@ -33,6 +33,12 @@ LEARNING = {
     "value_loss": "Value loss", "grad_norm": "Length of gradients", "learning_rate": "Learning rate",
     "episodes_per_second": "Episodes per second", "seconds": "Seconds since the start",
 }  # fmt: skip
+
+#: Columns of a page of an evaluation: key of a cell, and what it is.
+CELL_COLUMNS = {"red": "attacker", "horizon": "steps", "mean": "mean", "interval": "± 95%", "median": "median",
+                "q05": "5% quantile"}  # fmt: skip
+SUITE_COLUMNS = {"group": "cells", "attacker": "attacker", "horizon": "steps", "mean": "mean", "interval": "± 95%",
+                 "q05": "5% quantile", "worst": "worst", "ratio": "ratio"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -171,32 +177,51 @@ def _evaluated(folders: Sequence[Path], world: dict[str, Any], episodes: int) ->
     return Section(title, estimates("points", rows, zero=True))
 
 
+def evaluation_sections(path: Path) -> list[Section]:
+    """The result of an evaluation: the challenge's cells, or those of the robustness suite if it was played."""
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        suite = content.get("robustness")
+        cells = suite["cells"] if suite else content["cells"]
+        columns = SUITE_COLUMNS if suite else CELL_COLUMNS
+        rows = [[_figure(cell[name]) for name in columns] for cell in cells]
+        means = []
+        for cell in cells:
+            name, half = f"{cell.get('attacker', cell['red'])}, {cell['horizon']}", cell["interval"] or 0.0
+            low, high, tail = cell["mean"] - half, cell["mean"] + half, f"5% quantile {fixed(cell['q05'])}"
+            means.append(Estimate(name, cell["mean"], low, high, tail))
+        total = f"{fixed(content['total'])} ± {_figure(content['total_interval'])}"
+        settings = [[name, str(content[name])] for name in ("policy", "style", "rules", "episodes", "chance", "seed")]
+        said = [Section(f"Robustness suite, version {suite['version']}", suite["summary"])] if suite else []
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} is no result of stockade evaluate --json: {error!r}") from error
+    return [
+        *said,
+        Section("Mean return of each cell, 95% interval", estimates("return of an episode", means)),
+        Section("All cells", Table(list(columns.values()), rows)),
+        Section("The evaluation", Table(["", ""], [["total of nine cells", total], *settings], align="ll")),
+    ]
+
+
+def _figure(value: Any) -> Any:
+    return fixed(value) if isinstance(value, float) else "n/a" if value is None else value
+
+
 # ------------------------------------------------------------------------------------------------------------ the page
-def report(folders: Sequence[Path], episodes: int = 1000) -> str:
-    """The page of one run or search, or of several runs compared by so many episodes."""
+def report(sources: Sequence[Path], episodes: int = 1000) -> str:
+    """The page of a run's or search's folder, of an evaluation's file, or of runs compared by so many episodes."""
     try:
         from bokeh.embed import components
         from bokeh.resources import Resources
     except ModuleNotFoundError as error:
         raise missing_package(error) from error
 
-    searches = [read_settings(folder).get("command") == "search" for folder in folders]
-    if len(folders) > 1 and any(searches):
-        raise InputError("only training runs are compared: name runs, or one search")
-    make = search_sections if searches[0] else run_sections
-    sections = comparison_sections(folders, episodes) if len(folders) > 1 else make(folders[0])
+    what, sections = _content(sources, episodes)
     script, places = components([section.content for section in sections if section.is_chart])
     charts = iter(places)
     body = "".join(section.html(next(charts) if section.is_chart else "") for section in sections)
-    what = (
-        f"comparison of {plural(len(folders), 'run')}"
-        if len(folders) > 1
-        else "search"
-        if searches[0]
-        else "training run"
-    )
     parts = {
-        "title": html.escape(" and ".join(folder.name for folder in folders)),
+        "title": html.escape(" and ".join(source.name for source in sources)),
         "subtitle": html.escape(what),
         "style": (files("stockade.report") / "report.css").read_text("utf-8"),
         "library": Resources(mode="inline", components=["bokeh"]).render(),
@@ -207,16 +232,28 @@ def report(folders: Sequence[Path], episodes: int = 1000) -> str:
     return re.sub(r"@(\w+)@", lambda place: parts[place[1]], template)
 
 
+def _content(sources: Sequence[Path], episodes: int) -> tuple[str, list[Section]]:
+    """What a page is about, and its sections."""
+    kinds = ["evaluation" if source.is_file() else "search" if is_search(source) else "training run"
+             for source in sources]  # fmt: skip
+    if len(sources) == 1:
+        make = {"evaluation": evaluation_sections, "search": search_sections, "training run": run_sections}[kinds[0]]
+        return kinds[0], make(sources[0])
+    if set(kinds) != {"training run"}:
+        raise InputError("only training runs are compared: name runs, or one search or evaluation")
+    return f"comparison of {plural(len(sources), 'run')}", comparison_sections(sources, episodes)
+
+
 @dataclass(frozen=True)
 class Report:
-    """Write a page about a training run or a search: charts, settings, verdict. Several runs are compared."""
+    """Write a page about a training run, a search or an evaluation: charts, settings, verdict. Runs are compared."""
 
     names: Annotated[
         tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="NAME [NAME ...]", help_behavior_hint="")
     ]
-    """Runs, or a search: names or folders."""
+    """Runs, or a search: names or folders; or the file that `stockade evaluate --json FILE` wrote."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
-    """Write the page here. Default: report.html in the folder of the first."""
+    """Write the page here. Default: report.html in the folder of the first; of FILE.json it is FILE.html."""
     open: bool = False  # Open the page in the browser.
     # Episodes of greedy play by which several runs are compared.
     episodes: Annotated[int, tyro.conf.arg(aliases=["--n-eval-episodes"])] = 1000
@@ -225,11 +262,12 @@ class Report:
     def run(self) -> int:
         check_runs(self.runs)
         if not self.names:
-            raise InputError("name a run or a search")
-        folders = [find_folder(name, self.runs) for name in self.names]
-        out = self.out or folders[0] / "report.html"
+            raise InputError("name a run, a search or the file of an evaluation")
+        sources = [path if (path := Path(name)).is_file() else find_folder(name, self.runs) for name in self.names]
+        first = sources[0]
+        out = self.out or (first.with_suffix(".html") if first.is_file() else first / "report.html")
         check_writable(out, "--out")
-        write_durably(out.resolve(), report(folders, self.episodes).encode())
+        write_durably(out.resolve(), report(sources, self.episodes).encode())
         print(f"page: {out}")
         if self.open:
             webbrowser.open(out.resolve().as_uri())

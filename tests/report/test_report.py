@@ -12,7 +12,7 @@ from stockade import cli
 from stockade.errors import InputError
 from stockade.learn.evaluate import play
 from stockade.learn.files import read_metrics
-from stockade.report.command import comparison_sections, report, run_sections, search_sections
+from stockade.report.command import comparison_sections, evaluation_sections, report, run_sections, search_sections
 
 pytest.importorskip("bokeh")
 HOSTILE = "<img src=x onerror=alert(1)><!--<script>alert(2)"  # the latter would swallow the end of a real script
@@ -39,6 +39,8 @@ def runs(tmp_path_factory):
     content = {"format": 2, "classes": classes, "precedences": precedences, "curves": curves, "goal": "mean",
                "verdict": f"a before b. {HOSTILE}"}  # fmt: skip
     (search / "summary.json").write_text(json.dumps(content))
+    score = stockade.evaluate("react-restore", suite="robustness", episodes=2, progress=False)
+    (folder / "score.json").write_text(json.dumps(score.to_dict() | {"policy": HOSTILE}))
     return folder
 
 
@@ -78,6 +80,29 @@ def test_a_search_shows_its_verdict_values_and_precedences(runs):
     assert (first["y"], second["y"]) == ([-9.0, -7.0], [-10.0, -8.0])
 
 
+def test_an_evaluation_shows_its_cells_and_the_worst_of_the_suite(runs, tmp_path):
+    content = json.loads((runs / "score.json").read_text())
+    suite = content.pop("robustness")
+    sections = evaluation_sections(runs / "score.json")
+    assert named(sections, f"Robustness suite, version {suite['version']}").content == suite["summary"]
+    means = columns(named(sections, "Mean return of each cell, 95% interval"))[0]
+    assert means["value"] == [cell["mean"] for cell in suite["cells"]]
+    assert [high - value for high, value in zip(means["high"], means["value"], strict=True)] == pytest.approx(
+        [cell["interval"] for cell in suite["cells"]]
+    )
+    (tmp_path / "plain.json").write_text(json.dumps(content))
+    assert len(named(evaluation_sections(tmp_path / "plain.json"), "All cells").content.rows) == 9
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "no JSON", '{"cells": [{}]}'])
+def test_a_file_that_is_no_evaluation_is_named(tmp_path, capsys, content):
+    (tmp_path / "other.json").write_text(content)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["report", str(tmp_path / "other.json")])
+    assert ended.value.code == 2
+    assert "other.json is no result of stockade evaluate --json" in capsys.readouterr().err
+
+
 def test_runs_are_compared_by_greedy_play_in_the_same_episodes(runs):
     folders = [runs / "first", runs / f"second {HOSTILE}"]
     sections = comparison_sections(folders, 200)
@@ -99,9 +124,9 @@ def test_only_runs_are_compared_and_what_is_damaged_is_named(runs, tmp_path):
 
 
 @pytest.mark.parametrize("width", [1280, 400])
-@pytest.mark.parametrize("which", ["first", "search", "both"])
+@pytest.mark.parametrize("which", ["first", "search", "both", "score"])
 def test_pages_draw_their_charts_ask_for_nothing_and_run_no_name(browser, runs, tmp_path, capsys, which, width):
-    names = ["first", f"second {HOSTILE}"] if which == "both" else [which]
+    names = {"both": ["first", f"second {HOSTILE}"], "score": [str(runs / "score.json")]}.get(which, [which])
     page = tmp_path / "report.html"
     with pytest.raises(SystemExit) as ended:
         cli.main(["report", *names, "--runs", str(runs), "--out", str(page), "--episodes", "50"])
@@ -112,7 +137,7 @@ def test_pages_draw_their_charts_ask_for_nothing_and_run_no_name(browser, runs, 
     browser.wait(DRAWN)
     charts = browser.run("return document.querySelectorAll('section.chart').length")
     assert charts == browser.run("return Bokeh.documents[0].roots().length")
-    assert charts >= 2
+    assert charts >= (1 if which == "score" else 2)
     assert browser.run("return document.documentElement.scrollWidth") <= width
     assert browser.requests() == [page.as_uri()]
     assert [line for line in browser.complaints() if "[bokeh" not in line] == []
