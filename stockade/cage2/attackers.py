@@ -23,15 +23,16 @@ from stockade.cage2.state import (
 def red_chooses(world, ledger, given, i, settings):
     """Set red_type and red_target; how the last action went is still in red_success.
 
-    `given` are the actions of red players, of which the i-th counts, or None where the world's own attacker chooses.
+    `given` is None where one of the reference's attackers chooses: code that is compiled for them alone is faster.
+    Else a plan chooses, or red players do, of whose actions `given` the i-th counts.
     """
-    if given is not None:
-        action = given[i]
-        do(world, actions.RED_ACTION_KIND[action], actions.RED_ACTION_TARGET[action])
+    if given is None:
+        attacker_chooses(world, ledger)
     elif settings.red == PLANNED:
         plan_chooses(world, ledger, settings)
     else:
-        attacker_chooses(world, ledger)
+        action = given[i]
+        do(world, actions.RED_ACTION_KIND[action], actions.RED_ACTION_TARGET[action])
 
 
 @compiled
@@ -82,31 +83,31 @@ BLINE_TARGETS = _bline_targets()
 @compiled
 def bline_chooses(world, ledger):
     """One step on after a success, back after a failure. Targets stay the same for the whole episode."""
-    step = np.int64(BLINE_NEXT[world.red_success, world.bline_step])
-    if step == BLINE_ATTACKS_SERVER and not world.bline_saw_server:
+    step = bline_goes_on(world, BLINE_NEXT, BLINE_ATTACKS_SERVER)
+    if step == BLINE_ENTERS and world.bline_entry == NOBODY:
+        world.bline_entry = chance.entry_host(world, ledger)
+    do(world, BLINE_TYPES[step], BLINE_TARGETS[world.bline_entry, step])
+
+
+@compiled
+def bline_goes_on(world, next_steps, attacks_server):
+    """The step that follows; `attacks_server` is the first that needs the server's open ports."""
+    step = np.int64(next_steps[world.red_success, world.bline_step])
+    if step == attacks_server and not world.bline_saw_server:
         if world.red_saw_ports:
             world.bline_saw_server = 1
         else:  # the scan was blocked and came back empty: start over
             step = BLINE_ENTERS
-    if step == BLINE_ENTERS and world.bline_entry == NOBODY:
-        world.bline_entry = chance.entry_host(world, ledger)
     world.bline_step = step
-    do(world, BLINE_TYPES[step], BLINE_TARGETS[world.bline_entry, step])
+    return step
 
 
 @compiled
 def meander_chooses(world, ledger):
     """Impact if it can; else the first of: scan a subnet, scan a host, escalate on a host, exploit a host."""
     meander_learns(world)
-    if world.meander_escalated & bit(SERVICE_HOST):
-        world.meander_last_escalate = SERVICE_HOST
-        return do(world, actions.IMPACT, SERVICE_HOST)
-
-    for subnet in range(scenario.N_SUBNETS):
-        if world.known_subnets & ~world.meander_subnets & bit(subnet):
-            world.meander_subnets |= bit(subnet)
-            return do(world, actions.DISCOVER_SYSTEMS, FIRST_SUBNET + subnet)
-
+    if meander_impacts_or_looks(world):
+        return None
     addresses = chance.shuffled_addresses(ledger)
     unscanned = world.known_addresses & ~world.meander_scanned
     if unscanned:
@@ -131,6 +132,21 @@ def meander_chooses(world, ledger):
         return do(world, actions.EXPLOIT, host)
     # The reference raises an error here. No play has ever led to it: the Defender never stays exploited.
     return do(world, actions.RED_SLEEP, NOBODY)
+
+
+@compiled
+def meander_impacts_or_looks(world):
+    """Impact if red got as far as the server, else scan a subnet that it has not scanned; False if neither."""
+    if world.meander_escalated & bit(SERVICE_HOST):
+        world.meander_last_escalate = SERVICE_HOST
+        do(world, actions.IMPACT, SERVICE_HOST)
+        return True
+    for subnet in range(scenario.N_SUBNETS):
+        if world.known_subnets & ~world.meander_subnets & bit(subnet):
+            world.meander_subnets |= bit(subnet)
+            do(world, actions.DISCOVER_SYSTEMS, FIRST_SUBNET + subnet)
+            return True
+    return False
 
 
 @compiled
@@ -176,16 +192,10 @@ LEFT_ALONE = 16
 @compiled
 def bline_detours(world):
     """B_line with a detour. `bline_entry` is 4 times the first host's place among the users plus the second's."""
-    step = np.int64(DETOUR_NEXT[world.red_success, world.bline_step])
-    if step == DETOUR_ATTACKS_SERVER and not world.bline_saw_server:
-        if world.red_saw_ports:
-            world.bline_saw_server = 1
-        else:
-            step = BLINE_ENTERS
+    step = bline_goes_on(world, DETOUR_NEXT, DETOUR_ATTACKS_SERVER)
     if step == BLINE_ENTERS and world.bline_entry == NOBODY:
         second = chance.one_of(world, 4)
         world.bline_entry = 4 * ((second + 1 + chance.one_of(world, 3)) % 4) + second
-    world.bline_step = step
     first, second = np.int64(world.bline_entry) // 4, np.int64(world.bline_entry) % 4
     target = DETOUR_TARGETS[second, step]
     do(world, DETOUR_TYPES[step], scenario.FOOTHOLD + 1 + first if target == NOBODY else target)
@@ -204,14 +214,8 @@ def meander_hurries(world, careful):
         world.meander_scanned &= ~bit(failed_host)
         if careful:
             world.meander_scanned |= bit(failed_host + LEFT_ALONE)
-    if world.meander_escalated & bit(SERVICE_HOST):
-        world.meander_last_escalate = SERVICE_HOST
-        return do(world, actions.IMPACT, SERVICE_HOST)
-    for subnet in range(scenario.N_SUBNETS):
-        if world.known_subnets & ~world.meander_subnets & bit(subnet):
-            world.meander_subnets |= bit(subnet)
-            return do(world, actions.DISCOVER_SYSTEMS, FIRST_SUBNET + subnet)
-
+    if meander_impacts_or_looks(world):
+        return None
     lost = world.meander_mapped & ~world.meander_exploited
     unescalated = world.known_names & ~world.meander_escalated & ~lost & ~bit(scenario.FOOTHOLD)
     if unescalated:

@@ -19,7 +19,7 @@ from stockade.cage2.actions import N_RED_ACTIONS
 from stockade.cage2.config import WorldConfig
 from stockade.cage2.history import MEMORY, MEMORY_SIZE, remember_batch
 from stockade.cage2.jit import as_records
-from stockade.cage2.prepare import is_compiled, prepare, prepare_red
+from stockade.cage2.prepare import is_compiled, prepare
 from stockade.cage2.red_view import RED_MEMORY, observe_red_batch, red_mask_batch
 from stockade.cage2.scenario import N_HOSTS
 from stockade.cage2.seeds import Seeds, read_seeds
@@ -48,8 +48,8 @@ def _dtypes(config: WorldConfig) -> list[Any]:
 def compile_ahead(config: WorldConfig) -> None:
     """Compile here, and say so, what worker processes would have to compile; nothing if the cache has it."""
     _, ledger, memory, _ = _dtypes(config)
-    if not is_compiled(ledger):
-        prepare(ledger, memory is not None)
+    if not is_compiled(ledger, config.has_free_red):
+        prepare(ledger, memory is not None, config.has_free_red)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,10 +113,8 @@ class Batch:
         if isinstance(threads, bool) or not isinstance(threads, (int, np.integer)) or threads < 1:
             raise ValueError(f"threads={threads!r} must be a whole number of at least 1, or None to choose by size")
         self.config, self.n = config, int(n)
-        _, ledger, memory, red_memory = _dtypes(config)
-        prepare(ledger, memory is not None)
-        if red_memory is not None:
-            prepare_red(ledger)
+        _, ledger, memory, _ = _dtypes(config)
+        prepare(ledger, memory is not None, config.has_free_red)
         self.obs_size = OBS_SIZE if memory is None else MEMORY_SIZE
         self._bytes: list[Any] = [None if d is None else np.zeros((n, d.itemsize), np.uint8) for d in _dtypes(config)]
         parts = min(int(threads), self.n)
@@ -134,6 +132,8 @@ class Batch:
         # The 52 bits that kernels write where users get more.
         self._bits = None if self.memory is None else np.zeros((self.n, OBS_SIZE), np.uint8)
         self._all = np.ones(self.n, np.bool_)
+        #: For the kernel where no player acts for red.
+        self.no_red_actions = np.zeros(self.n, np.int64) if self.config.has_free_red else None
         self._pool: ThreadPoolExecutor | None = None
         self._pool_process = 0  # threads do not survive a fork
 
@@ -187,7 +187,7 @@ class Batch:
             raise ValueError('red_actions are for worlds with red="player", and these need them')
         out = self.words_for(obs), rewards, over
         ranges = None if rows is None else _ranges(rows)
-        given = actions, red_actions
+        given = actions, self.no_red_actions if red_actions is None else red_actions
         self._run(kernel.step_batch, *self.records, *self.constants, *given, *out, autoreset, ranges=ranges)
         self.remember(actions, obs, ranges)
 

@@ -77,6 +77,11 @@ class WorldConfig:
         if not 1 <= self.horizon <= MAX_HORIZON:
             raise SettingError("horizon", self.horizon, f"is out of range; take 1 to {MAX_HORIZON} steps")
 
+    @property
+    def has_free_red(self) -> bool:
+        """Red is none of the reference's attackers: a player or a plan."""
+        return RED_AGENTS.get(self.red, PLANNED) in (PLAYER, PLANNED)
+
     def settings(self) -> np.ndarray:
         """The same for the kernel: one row of SETTINGS."""
         settings = np.zeros(1, SETTINGS)

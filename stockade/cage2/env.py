@@ -96,8 +96,8 @@ class CAGE2Env(gymnasium.Env[Any, Any]):
         self._reward, self._over = np.zeros(1, np.float64), batch.worlds["over"] != 0
         self._sided = batch if isinstance(batch, SidedBatch) else None
         if self._sided is None:
-            out = batch.words_for(self._obs), self._reward, self._over
-            self._step_arguments: Any = (*batch.records, *batch.constants, self._actions, None, *out, False, 0, 1)
+            given, out = (self._actions, batch.no_red_actions), (batch.words_for(self._obs), self._reward, self._over)
+            self._step_arguments: Any = (*batch.records, *batch.constants, *given, *out, False, 0, 1)
         self._world_info = WorldInfo(batch.worlds)
 
     def over_world(self, batch: Batch, i: int) -> CAGE2Env:

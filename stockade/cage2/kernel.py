@@ -37,13 +37,13 @@ SETTINGS = np.dtype(
 
 @compiled
 def step(world, ledger, action, red_actions, i, settings):
-    """Advance world i by an action of blue, and by red's out of `red_actions`: if None, its attacker chooses."""
+    """Advance world i by an action of blue, and by one of red: `red_actions` are as of `red_chooses`."""
     forget_activity(world)
     blue_acts(world, ledger, action)
     if settings.green != GREEN_SLEEPS:
         green_acts(world, ledger, settings)
     red_chooses(world, ledger, red_actions, i, settings)
-    red_acts(world, ledger, settings.leaderboard)
+    red_acts(world, ledger, red_actions, settings.leaderboard)
     world.reward = reward(world, action)
     monitor(world)
     world.time += 1
@@ -97,7 +97,7 @@ entry_point = cached(*KERNEL_SOURCES)
 def step_batch(worlds, ledgers, initial, settings, actions, red_actions, obs, rewards, over, autoreset, begin, end):
     """Step worlds [begin, end). With `autoreset`, a world whose episode was over begins a new one instead.
 
-    `red_actions` are (n,) or None: see `step`.
+    `red_actions` are (n,) or None: see `red_chooses`.
     """
     weighted = settings[0].weighted
     for i in range(begin, end):

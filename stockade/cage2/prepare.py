@@ -36,27 +36,32 @@ _PATIENCE = 180.0  #: longest wait for another process that compiles; then this 
 _WORKERS = ("from multiprocessing.", "default_worker.py")
 
 
-def is_compiled(ledger: np.dtype | None) -> bool:
-    """The kernels for this kind of ledger are in the cache, or need no compilation."""
-    return JIT_DISABLED or _mark(kernel.step_batch, _kind(ledger)).exists()
+def is_compiled(ledger: np.dtype | None, free_red: bool = False) -> bool:
+    """The kernels for this kind of ledger and of red are in the cache, or need no compilation."""
+    return JIT_DISABLED or _mark(kernel.step_batch, _kind(ledger, free_red)).exists()
 
 
 @functools.cache
-def prepare(ledger: np.dtype | None, memory: bool = False) -> None:
-    """Make the kernels ready for this kind of ledger (None under `chance="fast"`), and for `obs="memory"`."""
+def prepare(ledger: np.dtype | None, memory: bool = False, free_red: bool = False) -> None:
+    """Make the kernels ready for this kind of ledger (None under `chance="fast"`), for `obs="memory"`, for other reds
+    than the reference's."""
     if JIT_DISABLED:
         return
     worlds, ledgers = np.zeros(1, WORLD), None if ledger is None else np.zeros(1, ledger)
     constants = INITIAL, np.ones(1, kernel.SETTINGS)
     everyone, actions, bits = np.ones(1, np.bool_), np.zeros(1, np.int64), np.zeros((1, OBS_SIZE), np.uint8)
-    with _alone(kernel.step_batch, _kind(ledger), 10 if ledger is None else 30):
-        obs = bits.view(np.int32)
+    with _alone(kernel.step_batch, _kind(ledger, free_red), 10 if ledger is None else 30):
+        obs, given = bits.view(np.int32), (actions, actions if free_red else None)
         kernel.seed_batch(worlds, ledgers, np.zeros(1, np.uint64), everyone, 0, 1)
         kernel.reset_batch(worlds, ledgers, *constants, everyone, obs, 0, 1)
-        kernel.step_batch(worlds, ledgers, *constants, actions, None, obs, np.zeros(1), everyone, False, 0, 1)
+        kernel.step_batch(worlds, ledgers, *constants, *given, obs, np.zeros(1), everyone, False, 0, 1)
         kernel.are_valid(actions, N_ACTIONS)
         if ledger is not None:
             kernel.peek_batch(ledgers, np.zeros(1, ledger), np.zeros(1, np.uint32), np.zeros(1, np.int64))
+        if free_red:
+            seen = np.zeros((1, RED_OBS_SIZE), np.uint8).view(np.uint64)
+            observe_red_batch(np.zeros(1, RED_MEMORY), worlds, 1, True, seen, 0, 1)
+            red_mask_batch(worlds, np.zeros((1, N_RED_ACTIONS), np.int8), 0, 1)
     if memory:
         lived = worlds["blue_success"], worlds["time"], 1, bits, np.zeros((1, MEMORY_SIZE), np.uint8)
         with _alone(remember_batch, "memory", 1):
@@ -64,25 +69,9 @@ def prepare(ledger: np.dtype | None, memory: bool = False) -> None:
                 remember_batch(np.zeros(1, MEMORY), acted, *lived, 0, 1)
 
 
-@functools.cache
-def prepare_red(ledger: np.dtype | None) -> None:
-    """Make the kernels of `red="player"` ready."""
-    if JIT_DISABLED:
-        return
-    worlds, ledgers = np.zeros(1, WORLD), None if ledger is None else np.zeros(1, ledger)
-    actions, obs = np.zeros(1, np.int64), np.zeros((1, RED_OBS_SIZE), np.uint8).view(np.uint64)
-    out = np.zeros((1, OBS_SIZE), np.uint8).view(np.int32), np.zeros(1), np.ones(1, np.bool_)
-    kind, seconds = (0, 10) if ledger is None else (ledger.itemsize, 30)
-    with _alone(kernel.step_batch, f"player{kind}", seconds):
-        settings = np.ones(1, kernel.SETTINGS)
-        kernel.step_batch(worlds, ledgers, INITIAL, settings, actions, actions, *out, False, 0, 1)
-        observe_red_batch(np.zeros(1, RED_MEMORY), worlds, 1, True, obs, 0, 1)
-        red_mask_batch(worlds, np.zeros((1, N_RED_ACTIONS), np.int8), 0, 1)
-
-
-def _kind(ledger: np.dtype | None) -> str:
+def _kind(ledger: np.dtype | None, free_red: bool) -> str:
     """What is compiled, as marks call it: a ledger of another size is another type."""
-    return f"ledger{0 if ledger is None else ledger.itemsize}"
+    return f"{'free' if free_red else ''}ledger{0 if ledger is None else ledger.itemsize}"
 
 
 def _mark(entry_point: Any, what: str) -> Path:

@@ -14,14 +14,14 @@ SHELL_FILE, ESCALATION_FILE = 1, 2
 
 
 @compiled
-def red_acts(world, ledger, leaderboard):
-    """Carry out what red chose."""
+def red_acts(world, ledger, given, leaderboard):
+    """Carry out what red chose. The reference's attackers (`given` is None) try only what they can."""
     kind, target = world.red_type, world.red_target
     world.exploit = scenario.NO_EXPLOIT
     world.detected = -1
     world.red_saw_ports = 0
     world.red_contact = NOBODY
-    if not can_try(world, kind, target):
+    if given is not None and not can_try(world, kind, target):
         success = FALSE
     elif kind == actions.EXPLOIT:
         success = exploit(world, ledger, target, leaderboard)
