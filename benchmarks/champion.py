@@ -1,6 +1,6 @@
 """Measures trainings of the champion and fills the tables of its pages: `python benchmarks/champion.py --help`.
 
-evaluate, curves, ablate, behaviour, cyborg -> benchmarks/results/champion/*.json -> tables ->
+evaluate, robustness, curves, ablate, behaviour, cyborg -> benchmarks/results/champion/*.json -> tables ->
 docs/results/champion*.md, whose text is written by hand
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from champion_ablate import WHOLE, Ablate, same_recipe, variants
 from champion_behaviour import Behaviour
-from champion_evaluate import RED_NAMES, RESULTS, ROOT, RULE_SETS, Curves, Cyborg, Evaluate, read_json
+from champion_evaluate import RED_NAMES, RESULTS, ROOT, RULE_SETS, Curves, Cyborg, Evaluate, Robustness, read_json
 from common import run_script
 from pages import fill
 
@@ -150,6 +150,19 @@ def cyborg(rules: str, results: Path) -> Table:
     return Table([f"rules `{rules}`", "CybORG", "here, other seeds", "difference"], rows, align="lrrr")
 
 
+def robustness(results: Path) -> Table:
+    """Cells of 100 steps of the robustness suite: mean, 5% quantile and ratio to the undisturbed attacker."""
+    suites = [_read(results, "champion-robustness")["rules"][rules]["cells"] for rules in RULE_SETS]
+    rows = []
+    for cells in zip(*suites, strict=True):
+        if cells[0]["horizon"] == 100 and cells[0]["red"] != "sleep":
+            name = "the other rules: " * (cells[0]["group"] == "rules") + f"`{cells[0]['red']}`"
+            texts = [(interval(c["mean"], c["interval"]), f"{c['q05']:.2f}", c["ratio"]) for c in cells]
+            rows.append([name, *(f"{text:.2f}" if isinstance(text, float) else text for t in texts for text in t)])
+    heads = [f"{head}`{rules}`" for rules in RULE_SETS for head in ("", "5% quantile, ", "ratio, ")]
+    return Table(["mean return", *heads], rows, align="l" + 6 * "r")
+
+
 def _world(results: Path, red: str, rules: str = "current") -> Any:
     worlds = _read(results, "champion-behaviour")["worlds"]
     return next(world for world in worlds if (world["red"], world["rules"]) == (red, rules))
@@ -222,7 +235,7 @@ def costs(results: Path) -> Table:
     return Table(["", *_HEADS], [*rows, ["return", *(f"{world['mean']:.2f}" for world in worlds)]], align="lrrrr")
 
 
-_NAMED = (recipe, cost, ablations, first_steps, actions, aim, hosts, decoys, holds, costs)
+_NAMED = (recipe, cost, robustness, ablations, first_steps, actions, aim, hosts, decoys, holds, costs)
 TABLES: dict[str, Callable[[Path], Table]] = {
     **{table.__name__.replace("_", "-"): table for table in _NAMED},
     **{f"{table.__name__}-{rules}": partial(table, rules) for table in (scores, cyborg) for rules in RULE_SETS},
@@ -231,7 +244,7 @@ TABLES: dict[str, Callable[[Path], Table]] = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit code: 0, 2 for what cannot be done, or that of a training that was stopped."""
-    return run_script(Evaluate | Curves | Ablate | Behaviour | Cyborg | Tables, __doc__, arguments)
+    return run_script(Evaluate | Robustness | Curves | Ablate | Behaviour | Cyborg | Tables, __doc__, arguments)
 
 
 if __name__ == "__main__":

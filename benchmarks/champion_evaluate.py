@@ -1,6 +1,7 @@
-"""`champion.py evaluate`, `cyborg` and `curves`: trained runs by the official protocol, and how they learned.
+"""`champion.py evaluate`, `robustness`, `cyborg` and `curves`: policies by the official protocol, and how they learned.
 
 runs -> both rule sets x nine cells, on test seeds -> benchmarks/results/champion/champion.json
+a policy -> both rule sets x robustness suite, on test seeds -> champion-robustness.json
 the reference's results -> the same seeds here -> benchmarks/results/champion/champion-cyborg-replayed.json
 metrics.csv of each run -> champion-curves.json, thinned -> picture
 
@@ -26,6 +27,7 @@ from stockade.files import as_json, check_writable, write_durably
 from stockade.learn.agents import Agent, load
 from stockade.learn.evaluate import CELLS, SEEDS_PER_CELL, EvaluateConfig, evaluate, play, total_interval
 from stockade.learn.files import WINDOW, read_metrics
+from stockade.learn.robustness import SUITE
 from stockade.learn.train import VALIDATION_SEED, find_run, read_config
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -52,11 +54,11 @@ RESERVED = (
 MAX_POINTS = 300
 
 
-def check_test_seeds(first: int, episodes: int) -> None:
+def check_test_seeds(first: int, episodes: int, cells: int = len(CELLS)) -> None:
     """Refuse seeds that anything was chosen by, with the use that they belong to."""
     if not 1 <= episodes <= SEEDS_PER_CELL:
         raise InputError(f"--episodes {episodes}: take 1 to {SEEDS_PER_CELL}, for cells are so many seeds apart")
-    last = first + (len(CELLS) - 1) * SEEDS_PER_CELL + episodes - 1
+    last = first + (cells - 1) * SEEDS_PER_CELL + episodes - 1
     for begin, end, use in RESERVED:
         if first < end and last >= begin:
             raise InputError(f"--seed {first}: {use} has the seeds from {max(0, begin)} on; take {TEST_SEED}")
@@ -122,6 +124,33 @@ class Evaluate:
         trained_on = self.trained_on or f"{stamp['cores']} cores of {stamp['cpu']}"
         write_json(self.out, {"stamp": stamp, "trained_on": trained_on, "seed": self.seed, "episodes": self.episodes,
                               "seeds_per_cell": SEEDS_PER_CELL, "greedy": True, "runs": entries})  # fmt: skip
+        return 0
+
+
+@dataclass(frozen=True)
+class Robustness:
+    """Play the robustness suite under both rule sets, on test seeds."""
+
+    policy: tyro.conf.Positional[str] = "champion"  # As for `stockade evaluate`.
+    seed: int = TEST_SEED  # First test seed.
+    episodes: int = 4000  # Of each cell.
+    out: Path = RESULTS / "champion-robustness.json"  # Where the result goes.
+
+    def run(self) -> int:
+        check_test_seeds(self.seed, self.episodes, len(SUITE))
+        check_writable(self.out, "--out")
+        results: dict[str, Any] = {}
+        for rules in RULE_SETS:
+            config = EvaluateConfig(self.policy, self.episodes, rules, seed=self.seed, suite="robustness")  # type: ignore[arg-type]
+            suite = evaluate(config).robustness
+            assert suite is not None
+            print(f"{rules}: {suite.summary}", flush=True)
+            content = suite.to_dict()
+            kept = [cell for cell in content["cells"] if cell.pop("returns")]
+            figures = [{k: rounded(v) if isinstance(v, float) else v for k, v in cell.items()} for cell in kept]
+            results[rules] = content | {"cells": figures}
+        write_json(self.out, {"stamp": machine_stamp(), "policy": self.policy, "seed": self.seed,
+                              "episodes": self.episodes, "rules": results})  # fmt: skip
         return 0
 
 

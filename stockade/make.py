@@ -9,7 +9,7 @@ import numpy.typing as npt
 from stockade.cage2.batch import compile_ahead
 from stockade.cage2.config import RewardWeights, WorldConfig
 from stockade.cage2.env import CAGE2Env
-from stockade.cage2.sides import seats
+from stockade.cage2.sides import DEFAULT_RED, seats
 from stockade.vector.asynchronous import AsyncVectorEnv
 from stockade.vector.base import BaseVectorEnv
 from stockade.vector.make import BACKENDS, BackendOptions, check_options, make_vector
@@ -27,7 +27,7 @@ class VecOptions(BackendOptions, total=False):
     horizon: int
     rules: str
     chance: str
-    green: str
+    green: str | float
     obs: str
     reward: RewardWeights
     obs_dtype: npt.DTypeLike
@@ -86,7 +86,7 @@ def make_vec(
         if world:
             raise ValueError(f"{sorted(world)} are options of the built-in world; with env= set them in your function")
         return make_vector(backend, env, n_envs, **rest)
-    attacker, _ = seats(world.get("side", "blue"), world.get("red", "bline"), world.get("blue"))
+    attacker, _ = seats(world.get("side", "blue"), world.get("red", DEFAULT_RED), world.get("blue"))
     settings = {name: world[name] for name in WorldConfig.__dataclass_fields__ if name in world}
     config = WorldConfig(**{**settings, "red": attacker})  # checks
     world = {"info": False, **world}

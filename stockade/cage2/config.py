@@ -16,8 +16,8 @@ MAX_HORIZON = 30_000  #: counters in the state have 16 bits
 MAX_WEIGHT = 1e300  #: beyond it a reward could be infinite
 RULES = ("current", "leaderboard")
 OBSERVATIONS = ("bits", "memory")
-_WORDS = {"rules": RULES, "chance": ("fast", "cyborg"),
-          "green": ("sleep", "active"), "obs": OBSERVATIONS}  # fmt: skip
+GREEN = {"sleep": 0.0, "active": 0.5}  #: how often green scans a host
+_WORDS = {"rules": RULES, "chance": ("fast", "cyborg"), "green": tuple(GREEN), "obs": OBSERVATIONS}
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class WorldConfig:
     horizon: int = 100  #: steps after which an episode is truncated; the challenge has 30, 50 and 100
     rules: str = "current"  #: or leaderboard, with which the published scores were made
     chance: str = "fast"  #: or cyborg: seeds give the reference's episodes
-    green: str = "sleep"  #: as in the challenge, or active
+    green: str | float = "sleep"  #: as in the challenge, active, or the probability that it scans a host in a step
     obs: str = "bits"  #: what blue sees: 52 bits, or memory: these and what it knows from its own history (history.py)
     reward: RewardWeights = CHALLENGE_REWARD
 
@@ -62,8 +62,12 @@ class WorldConfig:
             raise SettingError("red", self.red, "is no name of an attacker, such as 'bline' or 'meander+idle:0.2'")
         if self.red not in RED_AGENTS:
             object.__setattr__(self, "red", str(read_red(str(self.red))))
+        if isinstance(self.green, int | float | np.number) and not isinstance(self.green, bool):
+            object.__setattr__(self, "green", _green(float(self.green)))
         for name, allowed in _WORDS.items():
-            if not isinstance(value := getattr(self, name), str) or value not in allowed:
+            value = getattr(self, name)
+            is_rate = name == "green" and isinstance(value, float)
+            if not is_rate and not (isinstance(value, str) and value in allowed):
                 near = did_you_mean(str(value), allowed)
                 raise SettingError(name, value, f"is unknown; take one of {', '.join(map(repr, allowed))}.{near}")
         if isinstance(self.reward, dict) and set(self.reward) <= {field.name for field in fields(RewardWeights)}:
@@ -76,6 +80,8 @@ class WorldConfig:
         object.__setattr__(self, "horizon", int(self.horizon))
         if not 1 <= self.horizon <= MAX_HORIZON:
             raise SettingError("horizon", self.horizon, f"is out of range; take 1 to {MAX_HORIZON} steps")
+        if self.green != "sleep" and self.red not in RED_AGENTS and read_red(self.red).has_green:
+            raise SettingError("green", self.green, f"is said twice: red={self.red!r} names a rate of green too")
 
     @property
     def has_free_red(self) -> bool:
@@ -95,4 +101,13 @@ class WorldConfig:
             red.fill(row)
             if red.has_green:
                 row["green"] = GREEN_FOLLOWS_PLAN
+        if isinstance(self.green, float):
+            row["green"], row["green_rate"][:] = GREEN_FOLLOWS_PLAN, self.green
         return settings
+
+
+def _green(rate: float) -> str | float:
+    """A rate, by its name if it has one."""
+    if not 0.0 <= rate <= 1.0:
+        raise SettingError("green", rate, "is no probability from 0 to 1, nor 'sleep' or 'active'")
+    return next((name for name, known in GREEN.items() if rate == known), rate)

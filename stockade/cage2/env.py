@@ -13,7 +13,7 @@ from stockade.cage2.actions import ACTION_MASK, check_action
 from stockade.cage2.batch import Batch, Snapshot
 from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights, WorldConfig
 from stockade.cage2.seeds import read_seeds
-from stockade.cage2.sides import SidedBatch, Tree, make_batch, rows_for, seats, single, spaces_of
+from stockade.cage2.sides import DEFAULT_RED, SidedBatch, Tree, make_batch, rows_for, seats, single, spaces_of
 from stockade.cage2.state import WORLD
 from stockade.cage2.truth import TrueState, WorldInfo, render_world
 from stockade.errors import InputError, SettingError
@@ -46,11 +46,11 @@ class CAGE2Env(gymnasium.Env[Any, Any]):
 
     def __init__(
         self,
-        red: Any = "bline",
+        red: Any = DEFAULT_RED,
         horizon: int = 100,
         rules: str = "current",
         chance: str = "fast",
-        green: str = "sleep",
+        green: str | float = "sleep",
         *,
         obs: str = "bits",
         reward: RewardWeights = CHALLENGE_REWARD,

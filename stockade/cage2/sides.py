@@ -19,6 +19,13 @@ from stockade.cage2.variants import Red
 from stockade.errors import InvalidActionError, SettingError, did_you_mean
 
 SIDES = ("blue", "red", "both")
+
+
+class _NotNamed(str):
+    """The attacker where nobody named one: with side="red" or "both" a named one is refused."""
+
+
+DEFAULT_RED = _NotNamed("bline")
 Tree = Any  #: an array, or a dictionary of those of `blue` and `red`
 
 
@@ -33,7 +40,7 @@ def seats(side: str, red: Any, blue: Any) -> tuple[str, Opponent | None]:
         if isinstance(red, str | Red):
             return str(red), None
         return "player", Opponent("red", red)
-    if red not in ("bline", "player"):  # the default, which says nothing
+    if red is not DEFAULT_RED and red != "player":
         raise SettingError("red", red, f"is for side='blue': with side={side!r} red's actions are yours")
     if side == "both":
         if blue is not None:

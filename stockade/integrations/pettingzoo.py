@@ -54,7 +54,7 @@ class StockadeParallelEnv(ParallelEnv[str, np.ndarray, int]):
         horizon: int = 100,
         rules: str = "current",
         chance: str = "fast",
-        green: str = "sleep",
+        green: str | float = "sleep",
         *,
         obs: str = "bits",
         reward: RewardWeights = CHALLENGE_REWARD,

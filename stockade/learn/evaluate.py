@@ -96,7 +96,7 @@ def reference_envs(world: WorldConfig) -> BaseVectorEnv:
     from stockade.integrations.cyborg import CybORGEnv
 
     try:
-        env: gymnasium.Env[np.ndarray, Any] = CybORGEnv(world.red, world.horizon, world.rules, green=world.green)
+        env: gymnasium.Env[np.ndarray, Any] = CybORGEnv(world.red, world.horizon, world.rules, green=str(world.green))
     except (ImportError, ValueError) as error:
         raise InputError(f"--simulator cyborg: {error}") from error
     env = MemoryObservation(env, world.horizon) if world.obs == "memory" else env

@@ -12,7 +12,7 @@ from stockade.cage2.actions import ACTION_MASK
 from stockade.cage2.batch import Snapshot
 from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights
 from stockade.cage2.env import CAGE2Env
-from stockade.cage2.sides import SidedBatch
+from stockade.cage2.sides import DEFAULT_RED, SidedBatch
 from stockade.cage2.truth import TrueState
 from stockade.vector.base import BaseVectorEnv, TrueStates
 from stockade.vector.native_slice import NativeSlice
@@ -44,7 +44,8 @@ class NativeVectorEnv(BaseVectorEnv):
     def __init__(
         self,
         num_envs: int,
-        red: Any = "bline", horizon: int = 100, rules: str = "current", chance: str = "fast", green: str = "sleep",
+        red: Any = DEFAULT_RED, horizon: int = 100, rules: str = "current", chance: str = "fast",
+        green: str | float = "sleep",
         *,
         obs: str = "bits", reward: RewardWeights = CHALLENGE_REWARD, obs_dtype: Any = np.uint8, info: bool = False,
         action_mask: bool = False,

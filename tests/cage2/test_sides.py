@@ -248,6 +248,8 @@ def test_a_policy_that_fails_is_named_and_the_environment_stays_usable(inside, a
         ({"side": "red", "blue": "champion"}, "stockade.load"),
         ({"side": "red", "blue": 3}, "blue=3 is no policy"),
         ({"side": "red", "blue": blue_policy, "red": "meander"}, "red='meander' is for side='blue'"),
+        ({"side": "red", "blue": blue_policy, "red": "bline"}, "red='bline' is for side='blue'"),
+        ({"side": "both", "red": "bline"}, "red='bline' is for side='blue'"),
         ({"side": "both", "blue": blue_policy}, "blue="),
         ({"side": "blue", "blue": blue_policy}, "is for side='red'"),
         ({"red": object()}, "is no policy"),

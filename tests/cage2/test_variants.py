@@ -208,13 +208,33 @@ def test_green_is_active_at_the_rate_of_the_plan(rate, chance):
 def test_the_rate_one_half_is_the_references_active_green():
     """Bit for bit, also under the reference's stream."""
     runs = []
-    for options in ({"red": "bline+green:0.5"}, {"red": "bline", "green": "active"}):
+    for options in ({"red": "bline+green:0.5"}, {"red": "bline", "green": "active"}, {"red": "bline", "green": 0.5}):
         with stockade.make_vec(5, chance="cyborg", **options) as envs:
             envs.reset(seed=0)
             steps = [envs.step(np.full(5, 1))[0] for _ in range(60)]
             runs.append((steps, envs.random_peek()))
-    assert np.array_equal(runs[0][0], runs[1][0])
-    assert np.array_equal(runs[0][1], runs[1][1])
+    for other in runs[1:]:
+        assert np.array_equal(runs[0][0], other[0])
+        assert np.array_equal(runs[0][1], other[1])
+
+
+@pytest.mark.parametrize(
+    ("red", "same"), [("bline", "bline+green:0.25"), ("meander>bline@20", "meander+green:0.25>bline+green:0.25@20")]
+)
+def test_a_rate_of_green_may_stand_beside_the_attacker(red, same):
+    runs = []
+    for options in ({"red": red, "green": 0.25}, {"red": same}):
+        with stockade.make_vec(50, **options) as envs:
+            envs.reset(seed=1)
+            runs.append([envs.step(np.full(50, 1))[0] for _ in range(60)])
+    assert np.array_equal(*runs)
+
+
+def test_what_green_does_is_said_once_and_by_a_probability():
+    assert WorldConfig(green=0.0).green == "sleep"
+    for options in ({"green": 1.5}, {"green": float("nan")}, {"red": "bline+green:0.1", "green": "active"}):
+        with pytest.raises(SettingError, match=r"^green="):
+            stockade.make(**options)
 
 
 @pytest.mark.parametrize("chance", ["fast", "cyborg"])
