@@ -35,11 +35,12 @@ def main(
         seed: of networks and environments; how the processes interleave differs from run to run.
     """
     torch.set_num_threads(1)  # for networks this small a second thread costs more than it gives
+    world = {"red": red, "horizon": horizon}
     cpus = env_runners + 1  # one for this process, which learns; more than there are may be promised
     ray.init("local", num_cpus=cpus, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     config = (
         APPOConfig()
-        .environment(register(), env_config={"red": red, "horizon": horizon})
+        .environment(register(), env_config=world)
         .env_runners(
             num_env_runners=env_runners,
             num_envs_per_env_runner=n_envs,
@@ -69,8 +70,8 @@ def main(
         mean = result.get("episode_return_mean", math.nan)
         if not math.isnan(mean):  # some episodes have ended since the last time
             print(f"{sampled:.0f} steps, mean return {mean:.1f}", flush=True)
-    print(f"random actions {mean_return(None, 200, red, horizon):.1f}")
-    print(f"APPO {mean_return(algorithm, 200, red, horizon):.1f}")
+    print(f"random actions {mean_return(None, 200, world):.1f}")
+    print(f"APPO {mean_return(algorithm, 200, world):.1f}")
     algorithm.stop()
     ray.shutdown()
 

@@ -3,6 +3,8 @@
 Needs `pip install 'stockade[ray]'`. The default takes about a minute on two cores: python examples/rllib_ppo.py
 """
 
+from typing import Any
+
 import gymnasium
 import numpy as np
 import ray
@@ -17,17 +19,17 @@ import stockade
 from stockade.integrations.rllib import register
 
 
-def mean_return(algorithm: Algorithm | None, episodes: int, red: str, horizon: int) -> float:
+def mean_return(algorithm: Algorithm | None, episodes: int, world: dict[str, Any]) -> float:
     """Mean return of the trained policy, or without one of random actions; both draw them."""
     module = None
     if algorithm is not None:
         module = algorithm.get_module()
         module.set_state(algorithm.learner_group.get_weights()[DEFAULT_MODULE_ID])  # the learner's latest
     chance = torch.Generator().manual_seed(0)
-    with stockade.make_vec(episodes, red=red, horizon=horizon, obs_dtype=np.float32) as envs:
+    with stockade.make_vec(episodes, **world, obs_dtype=np.float32) as envs:
         obs, _ = envs.reset(seed=10_000)
         returns = np.zeros(episodes)
-        for _ in range(horizon):
+        for _ in range(world["horizon"]):
             logits = torch.zeros(episodes, int(envs.single_action_space.n))
             if module is not None:
                 logits = module.forward_inference({Columns.OBS: torch.from_numpy(obs)})[Columns.ACTION_DIST_INPUTS]
@@ -58,10 +60,11 @@ def main(
         seed: of everything.
     """
     torch.set_num_threads(1)  # for networks this small a second thread costs more than it gives
+    world = {"red": red, "horizon": horizon}
     ray.init("local", include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     config = (
         PPOConfig()
-        .environment(register(), env_config={"red": red, "horizon": horizon})
+        .environment(register(), env_config=world)
         .env_runners(
             num_env_runners=env_runners,
             num_envs_per_env_runner=n_envs,
@@ -89,8 +92,8 @@ def main(
         if iteration % 5 == 0 or iteration == iterations:
             steps, mean = result["num_env_steps_sampled_lifetime"], result["episode_return_mean"]
             print(f"iteration {iteration}: {steps:.0f} steps, mean return {mean:.1f}", flush=True)
-    print(f"random actions {mean_return(None, 200, red, horizon):.1f}")
-    print(f"PPO {mean_return(algorithm, 200, red, horizon):.1f}")
+    print(f"random actions {mean_return(None, 200, world):.1f}")
+    print(f"PPO {mean_return(algorithm, 200, world):.1f}")
     algorithm.stop()
     ray.shutdown()
 
