@@ -5,7 +5,8 @@ kernel and a small reference loop in turns -> best slice of each -> their ratio 
 The reference loop is compiled by the same Numba, does what a world does (integers, shifts, look-ups, branches that
 nobody can foresee) and stays in the first cache, so that a slow, busy or throttled machine slows both alike. Only the
 best of many short slices counts: so short a slice is seldom disturbed by anybody, even on a busy machine.
-`python benchmarks/guard.py` prints today's ratios, to write them down below after a change that is intended.
+`python benchmarks/guard.py` prints today's ratios, to write them down below after a change that is intended, and fails
+if one is above its limit. No test does: on a slow day it would fail for nothing.
 """
 
 from __future__ import annotations
@@ -122,6 +123,17 @@ def _reference(states, table, steps):  # type: ignore[no-untyped-def]
     return count
 
 
-if __name__ == "__main__":
+def main() -> int:
+    """Print the cost of every case; 1 if the kernel is too slow."""
+    failed = False
     for (red, chance), cost in COSTS.items():
-        print(f"{red}, {chance}: {cost_of(kernel_slice(red, chance)):.2f} rounds (written down: {cost:g})")
+        play = kernel_slice(red, chance)
+        print(f"{red}, {chance}: {cost_of(play):.2f} rounds (written down: {cost:g})")
+        if problem := too_slow(play, cost):
+            print(problem)
+            failed = True
+    return int(failed)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -5,13 +5,14 @@ Where there is none, these tests are skipped, and the summary of pytest says so.
 
 import json
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.processes import PATIENCE, wait_until
 
 CHROMIUM, DRIVER = (
     next(filter(None, map(shutil.which, names)), None)
@@ -42,12 +43,9 @@ class Browser:
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
 
-    def wait(self, condition: str, seconds: float = 30) -> None:
+    def wait(self, condition: str) -> None:
         """Until a script gives true."""
-        deadline = time.monotonic() + seconds
-        while not self.run(condition):
-            assert time.monotonic() < deadline, f"never came true: {condition}"
-            time.sleep(0.05)
+        wait_until(lambda: self.run(condition), f"never came true: {condition}")
 
     def text(self, name: str) -> str:
         return self.run("return document.getElementById(arguments[0]).textContent", name)
@@ -81,7 +79,7 @@ def open_browser(profile: Path) -> Iterator[Browser]:
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    driver.set_page_load_timeout(60)
+    driver.set_page_load_timeout(PATIENCE)
     try:
         yield Browser(driver)
     finally:

@@ -19,6 +19,7 @@ def run(name: str, *arguments: object) -> str:
     return answer.stdout
 
 
+@pytest.mark.slow
 def test_ppo_in_one_file_learns(tmp_path: Path) -> None:
     out = run("ppo_one_file.py", "--total-steps", 150_000, "--protocol", 5, "--save", tmp_path / "agent.pt")
     returns = {name: float(value) for name, value in re.findall(r"^(doing nothing|PPO) (-[\d.]+)$", out, re.MULTILINE)}

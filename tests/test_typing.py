@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # the checker reads every library that is imported
+
 USER = """
 import gymnasium
 import numpy as np

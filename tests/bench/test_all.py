@@ -1,35 +1,22 @@
 """`stockade bench all`: a bench that fails or hangs is named and does not harm the others; nothing outlives it."""
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 
 from stockade import cli
 from stockade.bench import cli as benches
 from stockade.bench.cli import AllBenches, run_bench
+from tests.processes import PATIENCE, wait_until, wait_until_gone
 
 LEAVES_A_PROCESS = """
 import subprocess, sys
-child = subprocess.Popen([sys.executable, "-c", "import time; print('child', flush=True); time.sleep(600)"])
+child = subprocess.Popen([sys.executable, "-c", "import time; print('child', flush=True); time.sleep(3600)"])
 open(sys.argv[1], "w").write(str(child.pid))
 """
-
-
-def ended(pid: int) -> bool:
-    """Whether a process ends within seconds; one that ended and that nobody has asked for does not run either."""
-    deadline = time.monotonic() + 5
-    with contextlib.suppress(OSError):
-        while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.02)
-    return True
 
 
 def python(script: str, *arguments: object) -> list[str]:
@@ -48,21 +35,30 @@ def test_a_failure_is_told_with_its_exit_code():
 
 def test_a_bench_that_hangs_is_ended_with_its_processes(tmp_path, monkeypatch):
     monkeypatch.setattr(benches, "GRACE", 0.2)
-    note = tmp_path / "pid"
-    problem = run_bench(python(LEAVES_A_PROCESS + "import time; time.sleep(600)", note), 2.0)
-    assert "not done after" in problem
-    assert ended(int(note.read_text()))
+    note, wait = tmp_path / "pid", subprocess.Popen.wait
+
+    def wait_for_the_note(child, timeout=None):
+        """As if the time were over once the bench has begun."""
+        if timeout != 60:
+            return wait(child, timeout)
+        wait_until(lambda: note.exists() and note.read_text(), "the bench does not begin")
+        raise subprocess.TimeoutExpired("bench", timeout)
+
+    monkeypatch.setattr(subprocess.Popen, "wait", wait_for_the_note)
+    problem = run_bench(python(LEAVES_A_PROCESS + "import time; time.sleep(3600)", note), 60)
+    assert problem == "not done after 1 minutes, ended"
+    wait_until_gone([int(note.read_text())], "it has outlived the bench")
 
 
 def test_processes_left_behind_are_ended(tmp_path):
     note = tmp_path / "pid"
     assert run_bench(python(LEAVES_A_PROCESS, note), 60) == ""
-    assert ended(int(note.read_text()))
+    wait_until_gone([int(note.read_text())], "it has outlived the bench")
 
 
 def test_a_terminated_run_ends_the_bench_in_flight(tmp_path):
     note = tmp_path / "pid"
-    bench = python(LEAVES_A_PROCESS + "import time; time.sleep(600)", note)
+    bench = python(LEAVES_A_PROCESS + "import time; time.sleep(3600)", note)
     script = f"""
 from pathlib import Path
 from stockade.bench import cli
@@ -72,12 +68,10 @@ cli.run_bench = lambda command, limit: run_bench({bench!r}, limit)
 cli.AllBenches(results=Path({str(tmp_path)!r})).run()
 """
     run = subprocess.Popen(python(script))
-    deadline = time.monotonic() + 30
-    while not (note.exists() and note.read_text()) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: note.exists() and note.read_text(), "the bench does not begin")
     run.send_signal(signal.SIGTERM)
-    assert run.wait(30) == 128 + signal.SIGTERM
-    assert ended(int(note.read_text()))
+    assert run.wait(PATIENCE) == 128 + signal.SIGTERM
+    wait_until_gone([int(note.read_text())], "it has outlived the bench")
 
 
 @pytest.fixture

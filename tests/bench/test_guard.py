@@ -1,4 +1,4 @@
-"""The kernel is not much slower than it was, on any machine; and the guard that says so notices one that is."""
+"""The guard of the kernel's speed, by a clock that the tests set; and that a step allocates nothing."""
 
 import sys
 from pathlib import Path
@@ -11,23 +11,27 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import guard
 
-CASES = [pytest.param(*case, id="-".join(case)) for case in guard.COSTS]
+
+@pytest.mark.parametrize(("times", "fails"), [(1, False), (4, True)])
+def test_a_kernel_that_does_everything_four_times_fails(times, fails, monkeypatch):
+    clock, cost = [0.0], 2.1
+
+    def take(seconds):
+        clock[0] += seconds
+
+    monkeypatch.setattr(guard.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(guard, "_reference", lambda states, table, steps: take(steps))
+    found = guard.too_slow(lambda: take(times * cost * guard.SLICE_STEPS), cost)
+    assert (found is not None) == fails
 
 
-@pytest.mark.parametrize(("red", "chance"), CASES)
-def test_the_kernel_is_as_fast_as_it_was(red, chance):
-    assert guard.too_slow(guard.kernel_slice(red, chance), guard.COSTS[red, chance]) is None
-
-
-@pytest.mark.parametrize(("red", "chance"), CASES)
-def test_a_kernel_that_does_everything_four_times_fails(red, chance):
-    play = guard.kernel_slice(red, chance)
-
-    def slow() -> None:
-        for _ in range(4):
-            play()
-
-    assert guard.too_slow(slow, guard.COSTS[red, chance], attempts=1) is not None
+def test_the_command_fails_for_a_kernel_that_is_too_slow(monkeypatch, capsys):
+    monkeypatch.setattr(guard, "kernel_slice", lambda *case: case)
+    monkeypatch.setattr(guard, "cost_of", guard.COSTS.__getitem__)
+    assert guard.main() == 0
+    monkeypatch.setattr(guard, "cost_of", lambda case: 3 * guard.COSTS[case])
+    assert guard.main() == 1
+    assert "find what made the kernel slower" in capsys.readouterr().out
 
 
 def test_one_good_attempt_is_enough(monkeypatch):

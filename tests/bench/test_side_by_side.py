@@ -21,6 +21,7 @@ def test_the_interval_holds_the_true_median_at_least_95_times_of_100(n):
     assert all(low <= median <= high for median, low, high in found)
 
 
+@pytest.mark.slow
 def test_this_checkout_beside_itself(tmp_path, capsys):
     path = tmp_path / "speeds.json"
     arguments = ["--other", str(ROOT), "--only", "serial", "--rounds", "6", "--seconds", "0.01", "--json", str(path)]

@@ -1,10 +1,8 @@
 """A million worlds in one vector environment: what they weigh, and that each is the world it would be alone."""
 
-import time
 import tracemalloc
 
 import numpy as np
-import pytest
 
 import stockade
 
@@ -46,20 +44,3 @@ def test_a_million_worlds_are_the_worlds_of_a_small_batch():
         assert np.array_equal(np.array(many_obs)[:, place], record.obs)
         assert np.array_equal(np.array(many_rewards)[:, place], record.rewards)
     assert envs.snapshot(few - 1) == last
-
-
-@pytest.mark.slow
-def test_time_grows_linearly_with_the_number_of_worlds():
-    """A step of a million worlds takes about ten times a step of a hundred thousand; the best of several rounds."""
-    best = {}
-    for n in (MILLION // 10, MILLION):
-        with stockade.make_vec(n, threads=1, copy=False) as envs:
-            envs.reset(seed=0)
-            actions = random_actions(1, 1, n)[0]
-            rounds = []
-            for _ in range(8):
-                begin = time.perf_counter()
-                envs.step(actions)
-                rounds.append(time.perf_counter() - begin)
-            best[n] = min(rounds) / n
-    assert best[MILLION] < 2 * best[MILLION // 10]

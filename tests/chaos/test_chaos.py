@@ -15,6 +15,7 @@ from tests.processes import gone
 CHAOS = [sys.executable, "-m", "tests.chaos"]
 
 
+@pytest.mark.slow
 def test_every_planted_violation_is_found_and_nothing_else():
     done = subprocess.run([*CHAOS, "--planted", "--seed", "7"], capture_output=True, text=True, timeout=300)
     found = re.findall(r"^VIOLATION in (\w+): (.+)\n  again: make chaos MINUTES=1 SEED=7 ONLY=\w+:0", done.stdout, re.M)
@@ -25,6 +26,7 @@ def test_every_planted_violation_is_found_and_nothing_else():
     assert done.returncode == 1
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_run_with_its_counts_and_leaves_nothing():
     chaos = subprocess.Popen([*CHAOS, "--minutes", "5", "--seed", "7"], stdout=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120

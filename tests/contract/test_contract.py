@@ -20,11 +20,11 @@ WORLD = functools.partial(stockade.make, horizon=15, info=False)
 
 
 def combinations():
-    """All of them; those that start slowly are in the slow suite, but for one a backend."""
-    quick = {("pipes", "spawn", "next_step"), ("shared_memory", "spawn", "same_step"), ("async", "spawn", "next_step")}
-    for combination in itertools.product(PROCESS_BACKENDS, ("fork", "forkserver", "spawn"), MODES):
-        slow = combination[1] == "spawn" and combination not in quick
-        yield pytest.param(*combination, marks=pytest.mark.slow if slow else ())
+    """Each backend in each mode, with the start methods in turn; the slow suite has all other combinations."""
+    methods = ("fork", "forkserver", "spawn")
+    for (i, backend), method, (k, mode) in itertools.product(enumerate(PROCESS_BACKENDS), methods, enumerate(MODES)):
+        in_turn = method == ("spawn" if (backend, mode) == ("async", "same_step") else methods[(i + k) % 2])
+        yield pytest.param(backend, method, mode, marks=() if in_turn else pytest.mark.slow)
 
 
 @pytest.mark.parametrize(("backend", "start_method", "mode"), list(combinations()))

@@ -20,6 +20,7 @@ from stockade.vector import (
     make_vector,
 )
 from stockade.vector.local import shared as memory_module
+from tests.processes import PATIENCE
 from tests.vector.environments import AlwaysDifferent, OneFails, TextEnv
 
 PROCESS_BACKENDS = ("pipes", "shared_memory", "async")
@@ -41,7 +42,7 @@ def test_a_worker_that_dies_while_building(backend):
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
 def test_a_worker_that_hangs_while_building(backend):
     with pytest.raises(WorkerTimeoutError, match="building its environments"):
-        make_vector(backend, lambda: __import__("time").sleep(60), 4, workers=2, timeout=0.5)
+        make_vector(backend, lambda: __import__("time").sleep(3600), 4, workers=2, timeout=0.5)
 
 
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
@@ -101,5 +102,7 @@ def test_too_little_memory_is_an_error_and_not_a_hang(mebibytes):
         "import stockade; stockade.make_vec(8, threads=2).reset(seed=0)"
     )
     variables = {name: value for name, value in os.environ.items() if "NUM_THREADS" not in name}
-    ended = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=90)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=PATIENCE
+    )
     assert "raise the limit (ulimit -v)" in ended.stderr.splitlines()[-1]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from stockade.vector import AsyncPoolVectorEnv, Fault, SyntheticEnv, WorkerDiedError, make_vector
+from tests.processes import PATIENCE
 
 PROCESS_BACKENDS = ("pipes", "shared_memory", "async")
 ACTIONS = np.zeros(4, np.int64)
@@ -24,27 +25,23 @@ def step_until_error(envs, steps=50):
         envs.step(np.zeros(envs.num_envs, np.int64))
 
 
-@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
-@pytest.mark.parametrize("start_method", ["fork", "forkserver", "spawn"])
-def test_kill_during_step_is_noticed_within_a_second(backend, start_method):
-    slow = functools.partial(SyntheticEnv, step_seconds=60.0, work="sleep")
-    with make_vector(backend, slow, 4, workers=2, start_method=start_method) as envs:
+@pytest.mark.parametrize(
+    ("backend", "start_method"), [("pipes", "fork"), ("shared_memory", "forkserver"), ("async", "spawn")]
+)
+def test_kill_during_step_is_noticed_long_before_the_step_is_over(backend, start_method):
+    """Else it would be a WorkerTimeoutError, after minutes."""
+    slow = functools.partial(SyntheticEnv, step_seconds=10 * PATIENCE, work="sleep")
+    with make_vector(backend, slow, 4, workers=2, start_method=start_method, timeout=PATIENCE) as envs:
         envs.reset(seed=0)
-        killed_at = []
-
-        def kill():
-            killed_at.append(time.monotonic())
-            os.kill(envs.worker_pids[0], signal.SIGKILL)
-
-        timer = threading.Timer(0.3, kill)
+        timer = threading.Timer(0.3, lambda: os.kill(envs.worker_pids[0], signal.SIGKILL))
         timer.start()
         with pytest.raises(WorkerDiedError, match=r"worker 0 .*environments 0 to 1.*SIGKILL") as caught:
             envs.step(ACTIONS)
         timer.join()
-        assert time.monotonic() - killed_at[0] < 1.0
         assert caught.value.worker == 0
         assert caught.value.env_ids == (0, 1)
         assert caught.value.exitcode == -signal.SIGKILL
+        envs.close(terminate=True)  # the other one sleeps
 
 
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)

@@ -2,7 +2,6 @@
 
 import functools
 import gc
-import time
 from pathlib import Path
 
 import gymnasium
@@ -12,6 +11,7 @@ import pytest
 from stockade.vector import LOCAL_BACKENDS as BACKENDS
 from stockade.vector import EnvironmentFailure, Fault, NonFiniteError, SyntheticEnv, WorkerError, make_vector
 from stockade.vector.testing import SyntheticFault
+from tests.processes import PATIENCE
 from tests.vector.environments import (
     AwkwardEnv,
     FailsInReset,
@@ -196,21 +196,19 @@ def test_an_info_that_is_no_dictionary_is_named_in_reset(backend):
 
 @pytest.mark.parametrize("backend", ["pipes", "shared_memory", "async"])
 def test_an_info_that_cannot_be_unpickled_names_its_worker_and_a_reset_helps(backend):
-    with make_vector(backend, GivesAnInfoThatCannotBeUnpickled, 4, workers=2, timeout=20) as envs:
+    with make_vector(backend, GivesAnInfoThatCannotBeUnpickled, 4, workers=2, timeout=PATIENCE) as envs:
         envs.reset(seed=0)
-        start = time.monotonic()
         with pytest.raises(WorkerError, match=r"worker 0 .*cannot be unpickled here: TypeError") as caught:
             envs.step(ACTIONS)
         assert caught.value.env_ids == (0, 1)
-        envs.reset(seed=10)
+        envs.reset(seed=10)  # who waited for a reply that had been read would get an error
         envs.step(ACTIONS)
-        assert time.monotonic() - start < 15, "nobody waited for a reply that had been read"
 
 
 @pytest.mark.parametrize("backend", ["pipes", "shared_memory", "async"])
 def test_after_many_messages_that_cannot_be_unpickled_a_reset_helps(backend):
     """Several of each worker are on their way when the first is read."""
-    with make_vector(backend, TellsWhatCannotBeUnpickled, 40, workers=2, timeout=20) as envs:
+    with make_vector(backend, TellsWhatCannotBeUnpickled, 40, workers=2, timeout=PATIENCE) as envs:
         for seed in range(3):
             envs.reset(seed=seed)
             envs.step(np.zeros(40, np.int64))

@@ -2,6 +2,7 @@
 
 import csv
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -193,6 +194,17 @@ def test_the_documentation_shows_every_example():
     assert set(COMMANDS) == {str(path.relative_to(ROOT)) for path in (ROOT / "examples").glob("sb3_*.py")}
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_examples_run(command, tmp_path, monkeypatch, capsys):
+    """Far too few steps to learn anything."""
+    settings = ["--steps", "600", "--n-envs", "4", "--save", str(tmp_path / "model.zip")]
+    monkeypatch.setattr(sys, "argv", [command, *settings])
+    runpy.run_path(str(ROOT / command), run_name="__main__")
+    assert (tmp_path / "model.zip").is_file()
+    assert re.search(r"^(PPO|MaskablePPO) -?[\d.]+", capsys.readouterr().out, re.MULTILINE)
+
+
+@pytest.mark.slow
 def test_the_example_of_red_beats_random_moves(tmp_path):
     settings = ["--steps", "60000", "--save", str(tmp_path / "model.zip")]
     answer = subprocess.run(
@@ -208,6 +220,7 @@ def test_the_example_of_red_beats_random_moves(tmp_path):
     assert float(returns["MaskablePPO"]) > 2 * float(returns["random red"]) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [command for command in COMMANDS if "red" not in command])
 def test_examples_run_and_beat_random_actions(command, tmp_path, random_return):
     arguments = [*shlex.split(command), "--steps", "30000", "--n-envs", "32", "--save", str(tmp_path / "model.zip")]

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from stockade.learn.checkpoint import CheckpointFolder
 from stockade.learn.config import PPOConfig, TrainConfig
 from stockade.learn.files import COLUMNS, MetricsFile, read_metrics
 from stockade.learn.train import StopSignals, TrainingDiverged, find_run, make_learner, read_config, train
+from tests.processes import after_calls
 
 PPO = PPOConfig(update_steps=50, minibatch_size=400, hidden=(16,))
 CONFIG = TrainConfig(
@@ -30,12 +30,17 @@ def in_folder(folder: Path, **changes: object) -> TrainConfig:
     return dataclasses.replace(CONFIG, runs=folder, **changes)  # type: ignore[arg-type]
 
 
-def arguments(folder: Path, episodes: int) -> list[str]:
-    """CONFIG as a command line."""
+def arguments(folder: Path, episodes: int, number: int) -> list[str]:
+    """CONFIG as a command line, in a process that sends itself a signal after ten iterations."""
     flags = {"total-episodes": episodes, "n-envs": 16, "max-steps": 20, "checkpoint-episodes": 60, "seed": 5,
              "update-steps": 50, "minibatch-size": 400, "hidden": 16, "runs": folder, "name": "x"}  # fmt: skip
-    command = [sys.executable, "-m", "stockade.cli", "train", "--no-tensorboard"]
-    return command + [part for name, value in flags.items() for part in (f"--{name}", str(value))]
+    command = [
+        "train",
+        "--no-tensorboard",
+        *(part for name, value in flags.items() for part in (f"--{name}", str(value))),
+    ]
+    signalled = after_calls("stockade.learn.files", "MetricsFile.write", 10, f"os.kill(os.getpid(), {int(number)})")
+    return [sys.executable, "-c", f"{signalled}\nfrom stockade.cli import main\nmain({command!r})"]
 
 
 def weights(run: Path) -> bytes:
@@ -56,9 +61,9 @@ def columns_but_time(run: Path) -> list[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of 2000 episodes that nothing interrupted."""
+    """A run of 1000 episodes that nothing interrupted."""
     folder = tmp_path_factory.mktemp("whole")
-    assert train(in_folder(folder, name="x", total_episodes=2000)).saved
+    assert train(in_folder(folder, name="x", total_episodes=1000)).saved
     return folder / "x"
 
 
@@ -66,7 +71,7 @@ def test_a_run_writes_what_it_promises(whole: Path) -> None:
     assert iterations(whole) == list(range(1, len(iterations(whole)) + 1))
     rows = read_metrics(whole / "metrics.csv")
     assert list(rows[0]) == list(COLUMNS)
-    assert rows[-1]["episodes"] >= 2000 > rows[-2]["episodes"]
+    assert rows[-1]["episodes"] >= 1000 > rows[-2]["episodes"]
     assert all(np.isfinite(row["return_mean"]) for row in rows)
     assert len(CheckpointFolder(whole / "checkpoints").numbers()) == 3
     assert read_config(whole).ppo == PPO
@@ -81,16 +86,11 @@ def test_tensorboard_events_are_written(tmp_path: Path) -> None:
 
 
 def test_kill_9_then_resume_gives_the_very_same_run(whole: Path, tmp_path: Path) -> None:
-    process = subprocess.Popen(arguments(tmp_path, 2000), stderr=subprocess.PIPE)
+    ended = subprocess.run(arguments(tmp_path, 1000, signal.SIGKILL), capture_output=True, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
     run = tmp_path / "x"
-    deadline = time.monotonic() + 60
-    while len(CheckpointFolder(run / "checkpoints").numbers()) < 2 and process.poll() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    process.kill()
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL, "it was over before it could be killed"
     before = iterations(run)
+    assert len(CheckpointFolder(run / "checkpoints").numbers()) >= 2
     assert before[-1] < iterations(whole)[-1]
     with (run / "metrics.csv").open("a") as file:
         file.write(f"{before[-1] + 1},half a li")  # as a crash may leave it
@@ -107,23 +107,20 @@ def test_kill_9_then_resume_gives_the_very_same_run(whole: Path, tmp_path: Path)
     assert columns_but_time(run) == columns_but_time(whole)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143)]
+)
 def test_a_signal_ends_a_run_with_a_checkpoint_and_it_can_go_on(
     whole: Path, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
-    process = subprocess.Popen(arguments(tmp_path, 2000), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    run = tmp_path / "x"
-    deadline = time.monotonic() + 60
-    while not (run / "metrics.csv").exists() or len(iterations(run)) < 3:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    process.send_signal(number)
-    _, message = process.communicate(timeout=30)
-    assert process.returncode == code
+    ended = subprocess.run(arguments(tmp_path, 1000, number), capture_output=True, text=True, check=False)
+    run, message = tmp_path / "x", ended.stderr
+    assert ended.returncode == code
     assert f"stopped by {number.name}" in message
     assert "Traceback" not in message
     assert "--resume" in message
     stopped = CheckpointFolder(run / "checkpoints").load_last()
+    assert stopped.rest["iteration"] == 10
     assert stopped.rest["iteration"] == iterations(run)[-1] < iterations(whole)[-1]
     assert train(TrainConfig.resumed(str(run), tmp_path / "elsewhere")).saved
     assert weights(run) == weights(whole)

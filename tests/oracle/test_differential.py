@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from . import model as model_module
@@ -94,7 +94,6 @@ def _expect_none(mismatch: object) -> None:
 # ---------------------------------------------------------------------- tests
 
 
-@settings(max_examples=max(settings().max_examples, 250))
 @given(config=_WORLDS, seed=_SEEDS, scripts=st.lists(_SCRIPT, min_size=1, max_size=2))
 def test_kernel_equals_model_for_any_script(config: Config, seed: int, scripts: list[list[Stretch]]):
     """Up to two episodes in a row; the second goes on with the stream of the first."""

@@ -126,11 +126,11 @@ def test_meander_scans_in_any_order(chance: str):
     _expect_counts(counts, ((a != b) & (b != c) & (a != c)) / 60, "orders of scanning")
 
 
-@pytest.mark.parametrize("policy", [sleep, uniform, react_restore])
+@pytest.mark.parametrize("policy", [sleep, pytest.param(uniform, marks=pytest.mark.slow), react_restore])
 @pytest.mark.parametrize("red", ["bline", "meander"])
 def test_red_does_the_same_things_at_the_same_times(red: str, policy: Policy):
     """Kind and target of red's action after 5, 10, 15, 20, 30, 40, 60 and 90 steps, `fast` against `cyborg`."""
-    n, times = 16_000, (5, 10, 15, 20, 30, 40, 60, 90)
+    n, times = 8_000, (5, 10, 15, 20, 30, 40, 60, 90)
     counts = np.zeros((len(CHANCES), 91, 6 * 17 * 3), int)
     for i, chance in enumerate(CHANCES):
         for t, truth, _ in _steps(red, chance, policy, n, 91, seed=100_000 * (1 + i)):
@@ -261,7 +261,7 @@ def test_returns_are_distributed_like_the_recorded_ones(red: str, policy: str, c
     _expect_same_returns(played, recorded[red, policy], f"{red} against {policy}, {chance} and recorded")
 
 
-@pytest.mark.parametrize("rules", ["current", "leaderboard"])
+@pytest.mark.parametrize("rules", [pytest.param("current", marks=pytest.mark.slow), "leaderboard"])  # one was recorded
 @pytest.mark.parametrize("policy", [uniform, react_restore])
 @pytest.mark.parametrize("red", ["bline", "meander"])
 def test_fast_and_cyborg_have_the_same_returns(red: str, policy: Policy, rules: str):

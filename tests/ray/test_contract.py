@@ -153,8 +153,7 @@ def test_true_states_follow_their_rule(rule):
                 assert np.array_equal(getattr(ours, name), getattr(theirs, name))
 
 
-@pytest.mark.essential
-@pytest.mark.parametrize("rule", ["every_step", 3, "episode_end"])
+@pytest.mark.parametrize("rule", ["every_step", pytest.param(3, marks=pytest.mark.essential), "episode_end"])
 def test_true_states_and_their_ages_are_those_of_the_restored_moment(rule):
     objects = functools.partial(SyntheticEnv, horizon=12, true_state="object")
     for options in ({"env": objects}, {"horizon": 12}):

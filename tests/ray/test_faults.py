@@ -28,7 +28,7 @@ from tests.vector.environments import AwkwardEnv, GivesAnInfoThatCannotBeUnpickl
 pytestmark = pytest.mark.usefixtures("local_ray")
 
 ACTIONS = np.zeros(4, np.int64)
-PATIENCE = 5  # seconds: enough for an actor that does not hang, on a busy machine too
+PATIENCE = 15  # seconds: enough for an actor that does not hang, on a busy machine too
 
 
 def env_with(*faults: Fault, **options):

@@ -99,7 +99,6 @@ def test_a_node_is_lost_under_load(cluster):
             step_for(envs, seconds=300.0)  # the actors end a moment after their raylet
 
 
-@pytest.mark.essential
 @pytest.mark.usefixtures("known_holdings")
 def test_a_search_loses_a_node_under_load(
     cluster: Any, two: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -84,9 +84,7 @@ def test_the_documentation_shows_every_example() -> None:
 
 
 @pytest.mark.usefixtures("no_ray")
-@pytest.mark.parametrize(
-    "command", [pytest.param(c, marks=[pytest.mark.essential] if "rllib_ppo" in c else []) for c in COMMANDS]
-)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_examples_run_and_beat_random_actions(command: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     answer = subprocess.run(

@@ -184,7 +184,7 @@ def test_a_driver_that_is_killed_leaves_no_training_and_goes_on(
     driver = subprocess.Popen([sys.executable, "-c", source], cwd=ROOT, stderr=subprocess.PIPE, text=True)
     wait_until(lambda: driver.poll() is not None or len(results_of(tmp_path / "x")) >= 2, "no progress")
     driver.send_signal(number)
-    _, complaints = driver.communicate(timeout=120)
+    _, complaints = driver.communicate(timeout=300)
     assert driver.returncode == code, complaints
     wait_until(lambda: free_cpus(local_ray) == CPUS, "a training was left")
     before = results_of(tmp_path / "x")

@@ -4,10 +4,10 @@ import http.client
 import json
 import re
 import threading
-import time
 from urllib.parse import urlsplit
 
 from stockade.replay.play import PlayCommand
+from tests.processes import PATIENCE, wait_until
 
 CONTENT = re.compile(r'<script type="application/json" id="content">(.*?)</script>', re.DOTALL)
 
@@ -34,7 +34,7 @@ class Client:
 
     def request(self, method, path, body=None, headers=()):
         """Status, headers and text of the answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             connection.request(method, path, body, {"Host": self.host, **dict(headers)})
             answer = connection.getresponse()
@@ -56,10 +56,7 @@ class Client:
         assert status == 200
         return view
 
-    def revealed(self, seconds=120):
+    def revealed(self):
         """The content of the page, once all is judged."""
-        deadline = time.monotonic() + seconds
-        while not json.loads(self.get("state"))["ready"]:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(lambda: json.loads(self.get("state"))["ready"], "the game is never judged")
         return json.loads(CONTENT.search(self.get())[1])

@@ -1,7 +1,5 @@
 """Rollouts judge moves rightly: on positions whose values are known, and against rollouts that are much longer."""
 
-import time
-
 import numpy as np
 import pytest
 
@@ -168,14 +166,3 @@ def test_a_trace_of_the_reference_can_be_judged(champion):
     analysis = analyse(episode, champion, candidates(episode, champion, 2), rollouts=10, seed=0)
     assert len(analysis.steps) == 100
     assert analysis.worst(), "restoring whatever looks compromised loses points that the champion keeps"
-
-
-@pytest.mark.slow
-def test_a_hundred_steps_take_less_than_twenty_seconds_of_two_cores(champion):
-    """Both judgements of 100 steps, 5 alternatives, 400 rollouts each. Seconds of computing, whatever else runs."""
-    episode = record(champion, WorldConfig(red="meander"), 7)
-    moves = candidates(episode, champion, 5)
-    begun = time.process_time()
-    for particles in (0, 4000):
-        analyse(episode, champion, moves, 400, 0, particles)
-    assert time.process_time() - begun < 2 * 20

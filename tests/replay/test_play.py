@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import defaultdict
 from urllib.parse import urlsplit
 
@@ -20,6 +19,7 @@ from stockade.cage2.actions import ACTION_NAMES, N_ACTIONS, action_index
 from stockade.learn.agents import as_player
 from stockade.replay.play import Game, PlayCommand
 from stockade.replay.result import observed
+from tests.processes import PATIENCE, wait_until
 from tests.replay.client import CONTENT, Client
 
 SLEEP, STEPS = 0, 30
@@ -154,8 +154,7 @@ def test_a_policy_that_is_bound_to_an_order_advises_and_binds_nobody(ordered):
         assert len(game.advise(step)["moves"]) == 5
         view = game.act(step, fix)
     assert view["over"]
-    while game.replay is None:
-        time.sleep(0.02)
+    wait_until(lambda: game.replay is not None, "the game is never judged")
     episode = game.replay.episode
     assert (episode.actions.tolist(), episode.order, episode.refused.any()) == (fixes, "", False)
     assert game.replay.analyses[0].continued_by == "champion"
@@ -198,7 +197,7 @@ def test_ctrl_c_ends_the_command_with_one_line_and_code_130():
             address = process.stdout.readline().split()[-1]
             parts = urlsplit(address)
             assert (parts.scheme, parts.hostname) == ("http", "127.0.0.1")
-            connection = http.client.HTTPConnection(parts.netloc, timeout=30)
+            connection = http.client.HTTPConnection(parts.netloc, timeout=PATIENCE)
             for step in range(2):
                 connection.request("POST", parts.path + "act", json.dumps({"step": step, "action": 0}))
                 answer = connection.getresponse()
@@ -207,7 +206,7 @@ def test_ctrl_c_ends_the_command_with_one_line_and_code_130():
             connection.close()
             assert process.stdout.readline().startswith("return ")
             process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=30)
+            _, err = process.communicate(timeout=PATIENCE)
             assert (process.returncode, err) == (130, "stockade: interrupted\n")
         finally:
             process.kill()

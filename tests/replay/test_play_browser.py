@@ -97,7 +97,7 @@ def test_clicking_a_host_and_an_action_makes_a_step_to_the_end_and_the_truth(bro
         assert browser.text("blue") == name
         assert browser.run("return document.querySelectorAll('#moves li').length") == 0, "the advice was for that step"
         browser.driver.find_element("css selector", "#anywhere button").click()
-        browser.wait("return document.getElementById('slider') !== null", 120)
+        browser.wait("return document.getElementById('slider') !== null")
         assert browser.text("title") == "You against bline"
         browser.run("const s = document.getElementById('slider'); s.value = 4; s.dispatchEvent(new Event('input'))")
         assert browser.text("blue").removesuffix(", which fails") == name
@@ -146,7 +146,7 @@ def test_the_keyboard_alone_suffices(browser):
         browser.driver.switch_to.alert.dismiss()
         browser.press(Keys.ENTER)
         browser.driver.switch_to.alert.accept()
-        browser.wait("return document.getElementById('slider') !== null", 120)
+        browser.wait("return document.getElementById('slider') !== null")
         browser.press(Keys.END)
         assert browser.text("step-title") == "Step 3 of 3"
         assert game.replay.episode.actions.tolist()[:2] == [

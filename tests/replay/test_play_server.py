@@ -2,13 +2,13 @@
 
 import json
 import socket
-import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stockade.replay.server import MOST_BYTES
+from tests.processes import PATIENCE
 from tests.replay.client import Client
 
 
@@ -80,10 +80,9 @@ def test_wrong_methods_are_refused(client, method):
 
 @pytest.mark.parametrize("claimed", [MOST_BYTES + 1, 10**12, 10**30])
 def test_oversized_bodies_are_refused_without_being_read(client, claimed):
+    """Who reads them waits for bytes that never come, and has no answer."""
     headers = {"Content-Length": str(claimed)}
-    begun = time.monotonic()
     assert client.request("POST", client.base + "act", b"", headers)[0] == 413
-    assert time.monotonic() - begun < 8
     assert still_running(client)
 
 
@@ -142,7 +141,7 @@ def test_every_answer_has_the_headers_that_keep_it_in_its_place(client):
 
 def raw(client, data):
     """Send bytes; all that comes back until the server closes the connection."""
-    with socket.create_connection(("127.0.0.1", client.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE) as connection:
         got = b""
         try:
             connection.sendall(data)

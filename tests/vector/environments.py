@@ -3,12 +3,14 @@
 import itertools
 import os
 import threading
+import time
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
 from stockade.vector import SyntheticEnv
+from tests.processes import wait_until
 
 
 class Awkward(Exception):
@@ -154,11 +156,15 @@ class EverySpace(gymnasium.Env):
 
 
 class OneSlow(SyntheticEnv):
-    """Environments that were seeded with 0 take a third of a second for a step."""
+    """Steps of environments that were seeded with 0 take until a file is there."""
+
+    def __init__(self, file):
+        super().__init__()
+        self._file = file
 
     def step(self, action):
-        if self._seed == 0:
-            self._wait_until(self._clock() + 0.33)
+        while self._seed == 0 and not os.path.exists(self._file):
+            time.sleep(0.002)
         return super().step(action)
 
 
@@ -185,3 +191,24 @@ class KeepsStateInPlace(SyntheticEnv):
         result = super().step(action)
         self._place["time"] = self._time
         return result
+
+
+class StepsTogether(SyntheticEnv):
+    """Writes a byte per step into a file of its own, and ends a step only when so many environments have begun it."""
+
+    def __init__(self, folder, together):
+        super().__init__(fixed_length=True)
+        self._folder, self._together = folder, together
+
+    def step(self, action):
+        own = self._folder / str(self._seed)
+        with own.open("ab", buffering=0) as file:
+            file.write(b".")
+        mine = own.stat().st_size
+        wait_until(lambda: sum(steps >= mine for steps in steps_in(self._folder)) >= self._together, "alone in a step")
+        return super().step(action)
+
+
+def steps_in(folder):
+    """By environment."""
+    return [path.stat().st_size for path in folder.iterdir()]

@@ -81,7 +81,7 @@ def test_a_script_needs_no_main_guard_and_is_not_imported_by_workers(tmp_path):
         "        print(envs.get_attr('friend')[0][0] is Mine, flush=True)\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, timeout=60)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, timeout=300)
     assert done.stdout.split() == ["imported", "True", "True", "True"], done.stderr
 
 

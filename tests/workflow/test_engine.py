@@ -28,7 +28,7 @@ from stockade.workflow.engine import (
 )
 from stockade.workflow.orders import ORDERS
 from stockade.workflow.store import Saved, Task, UpdateRow, WorkflowResult
-from tests.processes import gone
+from tests.processes import PATIENCE, wait_until, wait_until_gone
 from tests.vector.leaks import no_leaks, workers
 from tests.workflow.fake import FakeTrainer, changed, result_of, reward_config
 
@@ -54,7 +54,7 @@ def play(engine: Engine, tasks: list[Task]) -> list[Event]:
         while waiting and open_ < engine.capacity:
             engine.submit(waiting.pop(0))
             open_ += 1
-        event = engine.next_event(60)
+        event = engine.next_event(3600)
         assert event is not None, "nothing happened for a minute"
         events.append(event)
         open_ -= isinstance(event, WorkflowResult | Failed)
@@ -155,17 +155,15 @@ def test_a_workflow_that_kills_every_worker_is_given_up_with_a_typed_error(tmp_p
 
 
 def test_a_kill_from_outside_is_noticed_at_once(tmp_path: Path) -> None:
-    engine = ProcessEngine(2, FakeTrainer(pause=30.0))
+    engine = ProcessEngine(2, FakeTrainer(pause=10 * PATIENCE))
     try:
         engine.submit(task(0))
         engine.submit(task(1))
         victim = worker_pids()[0]
         assert engine.next_event(0.05) is None
         os.kill(victim, signal.SIGKILL)
-        begin = time.monotonic()
-        event = engine.next_event(25)
-        assert isinstance(event, Restarted)
-        assert time.monotonic() - begin < 20  # not when the update would have been done
+        event = engine.next_event(PATIENCE)
+        assert isinstance(event, Restarted)  # and not when the update would have been done
         assert victim not in worker_pids()
         assert len(worker_pids()) == 2
     finally:
@@ -199,7 +197,7 @@ def test_closing_ends_what_is_in_flight(parallel: int) -> None:
 def test_a_training_that_is_stopped_leaves_a_checkpoint_of_its_last_update() -> None:
     engine = local_engine(1, FakeTrainer(pause=0.05))
     engine.submit(task(0))
-    first = engine.next_event(60)
+    first = engine.next_event(3600)
     assert isinstance(first, UpdateRow)
     engine.close()
     events = [first, *iter(lambda: engine.next_event(0), None)]
@@ -223,7 +221,7 @@ import sys
 from stockade.workflow.engine import ProcessEngine
 from tests.workflow.fake import FakeTrainer, reward_config
 from tests.workflow.test_engine import task, worker_pids
-engine = ProcessEngine(2, FakeTrainer(pause=60.0))
+engine = ProcessEngine(2, FakeTrainer(pause=3600.0))
 engine.submit(task(0))
 engine.submit(task(1))
 {body}
@@ -240,18 +238,11 @@ def start_parent(body: str) -> tuple[subprocess.Popen[str], list[int]]:
     return parent, pids
 
 
-def wait_until_gone(pids: list[int]) -> None:
-    deadline = time.monotonic() + 5
-    while not gone(pids):
-        assert time.monotonic() < deadline, "workers have outlived their parent"
-        time.sleep(0.02)
-
-
 def test_workers_end_when_the_parent_is_killed() -> None:
-    parent, pids = start_parent("print(*worker_pids(), flush=True)\nengine.next_event(60)")
+    parent, pids = start_parent("print(*worker_pids(), flush=True)\nengine.next_event(3600)")
     time.sleep(0.2)
     parent.kill()
-    parent.communicate(timeout=20)
+    parent.communicate(timeout=PATIENCE)
     wait_until_gone(pids)
 
 
@@ -259,19 +250,16 @@ def test_ctrl_c_is_the_parents_alone() -> None:
     body = """
 try:
     print(*worker_pids(), flush=True)
-    engine.next_event(60)
+    engine.next_event(3600)
 except KeyboardInterrupt:
     print(engine.next_event(0.5), flush=True)  # nobody has died of it
     engine.close()
     sys.exit(130)
 """
     parent, pids = start_parent(body)
-    deadline = time.monotonic() + 20
-    while any(signal.SIGINT not in _ignored(pid) for pid in pids):  # the workers have begun
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: all(signal.SIGINT in _ignored(pid) for pid in pids), "the workers have not begun")
     os.killpg(parent.pid, signal.SIGINT)
-    answer, _ = parent.communicate(timeout=20)
+    answer, _ = parent.communicate(timeout=PATIENCE)
     assert answer.split() == ["None"]
     assert parent.returncode == 130
     wait_until_gone(pids)

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,12 @@ import pytest
 import stockade
 from stockade.errors import InputError
 from stockade.text import WIDTH
+from stockade.workflow import together
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.policies import load_search
 from stockade.workflow.search import SearchResult, search
 from stockade.workflow.together import JUDGE_SEED
+from tests.processes import after_calls
 
 SMALL: dict[str, Any] = {"n_envs": 20, "horizon": 12, "total_episodes": 1200, "n_eval_episodes": 40, "plots": False}
 
@@ -42,6 +44,20 @@ def fits(printed: str, folder: Path) -> None:
     assert max(len(line) for line in printed.splitlines() if str(folder) not in line) <= WIDTH
 
 
+@pytest.fixture(scope="module", autouse=True)
+def short_measurements() -> Iterator[None]:
+    """Policies as small as these need few episodes to be compared, and few proposals."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (
+            ("FRESH", 12),
+            ("PROPOSING_ROUNDS", 2),
+            ("CHOOSING_EPISODES", 100),
+            ("SCREENING_EPISODES", 20),
+        ):
+            patch.setattr(together, name, value)
+        yield
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> SearchResult:
     """A small search to its end."""
@@ -55,34 +71,18 @@ def finished(whole: SearchResult, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_killed_at_random_moments_and_resumed_it_finds_the_same(whole: SearchResult, tmp_path: Path) -> None:
+def test_killed_after_any_checkpoint_and_resumed_it_finds_the_same(whole: SearchResult, tmp_path: Path) -> None:
     expected = whole.to_dict()
-    options = ["--n-envs", "20", "--max-steps", "12", "--total-episodes", "1200", "--n-eval-episodes", "40"]
-    begin = [
-        sys.executable,
-        "-c",
-        "from stockade.cli import main; main()",
-        "search",
-        "--no-plots",
-        "--runs",
-        str(tmp_path / "killed"),
-    ]
-    folder, chance = tmp_path / "killed" / "x", random.Random()
-    kills = 0
-    while not (folder / "summary.json").exists():
-        more = ["--resume", "x"] if (folder / "config.json").exists() else ["--name", "x", *options]
-        process = subprocess.Popen([*begin, *more], stdout=subprocess.DEVNULL)
-        before = time.monotonic()
-        seen = len(list((folder / "checkpoints").glob("*"))) if folder.exists() else 0
-        while process.poll() is None and kills < 2:  # let it write something of its own first, so that it gets on
-            written = list((folder / "checkpoints").glob("*")) if folder.exists() else []
-            if (len(written) > seen or time.monotonic() - before > 30) and chance.random() < 0.2:
-                process.send_signal(signal.SIGKILL)
-                kills += 1
-                break
-            time.sleep(0.02)
-        assert process.wait(timeout=300) in (0, -signal.SIGKILL)
-    assert kills
+    flags = ["--n-envs", "20", "--max-steps", "12", "--total-episodes", "1200", "--n-eval-episodes", "40", "--no-plots"]
+    command = ["search", *flags, "--runs", str(tmp_path / "killed"), "--name", "x"]
+    saves = random.choice((1, 2, 3))
+    kill = after_calls("stockade.learn.checkpoint", "CheckpointFolder.save", saves, "os.kill(os.getpid(), 9)")
+    code = f"{kill}\nfrom stockade.cli import main\nmain({command!r})"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    folder = tmp_path / "killed" / "x"
+    assert not (folder / "summary.json").exists()
+    search(SearchConfig.resumed("x", tmp_path / "killed", plots=False))
     found = content(folder)
     assert found == {name: json.loads(json.dumps(value)) for name, value in expected.items() if name != "seconds"}
 
@@ -106,7 +106,7 @@ def test_certified_by_trainings_alone(whole: SearchResult, finished: Path, capsy
 
 
 def test_orders_of_hosts_are_compared_with_those_of_types(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    result = searched(tmp_path, units="hosts", red="meander")
+    result = searched(tmp_path, units="hosts", red="meander", total_episodes=500)
     assert result.verdict.startswith("The best order of single hosts against the best order of types: ")
     assert "of the" in result.verdict
     assert "orders of single hosts. The best 8 of these were judged." in result.verdict.replace("\n  ", " ")

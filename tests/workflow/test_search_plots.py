@@ -24,6 +24,7 @@ from stockade.errors import InputError
 from stockade.files import as_json
 from stockade.learn.config import TrainConfig
 from stockade.learn.runs import RunsConfig
+from stockade.workflow import plots
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.orders import ALL_MATTER, ORDERS, TYPES, representative, restricted
 from stockade.workflow.plots import draw_search
@@ -84,10 +85,14 @@ def all_orders() -> dict[str, Any]:
     return summary_of(outcome_of(ALL_MATTER))
 
 
-def drawn(folder: Path, summary: dict[str, Any]) -> dict[str, list[str]]:
-    """All texts of each picture, from its SVG file."""
+def drawn(folder: Path, summary: dict[str, Any], only: str = "") -> dict[str, list[str]]:
+    """All texts of each picture, or of one alone, which takes less time, from its SVG file."""
     (folder / "summary.json").write_text(json.dumps(summary))
-    return {path.stem: texts_of(path) for path in draw_search(folder)}
+    with pytest.MonkeyPatch.context() as patch:
+        for name in NAMES if only else ():
+            if name != f"{only}.png":
+                patch.setattr(plots, f"_{Path(name).stem}", lambda found, figure: None)
+        return {path.stem: texts_of(path) for path in draw_search(folder)}
 
 
 def texts_of(path: Path) -> list[str]:
@@ -116,7 +121,7 @@ def test_three_pictures_of_900_pixels_in_three_formats(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("matters", "count"), [(THREE, 6), (FOUR, 24)])
 def test_every_order_has_a_row_the_best_on_top(tmp_path: Path, matters: np.ndarray, count: int) -> None:
     summary = summary_of(outcome_of(matters))
-    texts = drawn(tmp_path, summary)["values"]
+    texts = drawn(tmp_path, summary, "values")["values"]
     orders = [entry["order"] for entry in summary["classes"]]
     assert [text for text in texts if " > " in text] == orders
     assert len(orders) == count
@@ -127,14 +132,14 @@ def test_every_order_has_a_row_the_best_on_top(tmp_path: Path, matters: np.ndarr
 
 
 def test_of_120_orders_the_best_30_are_shown(tmp_path: Path, all_orders: dict[str, Any]) -> None:
-    texts = drawn(tmp_path, all_orders)["values"]
+    texts = drawn(tmp_path, all_orders, "values")["values"]
     assert [text for text in texts if " > " in text] == [entry["order"] for entry in all_orders["classes"][:30]]
     assert any("best 30 of 120" in text for text in texts)
 
 
 def test_learning_names_the_winning_set_and_shows_the_end(tmp_path: Path) -> None:
     summary = three()
-    texts = drawn(tmp_path, summary)["learning"]
+    texts = drawn(tmp_path, summary, "learning")["learning"]
     assert [text for text in texts if " > " in text] == summary["best"]
     assert len(summary["best"]) == 3
     assert "other orders (3)" in texts
@@ -199,7 +204,7 @@ def test_rounds_that_measured_nothing_are_gaps(tmp_path: Path) -> None:
     summary = three()
     for values in summary["curves"]["values"][:3]:
         values[0][0] = None
-    assert "learning" in drawn(tmp_path, summary)
+    assert "learning" in drawn(tmp_path, summary, "learning")
 
 
 def test_long_orders_of_hosts_wrap_and_the_leader_has_a_curve(tmp_path: Path) -> None:
@@ -217,7 +222,7 @@ def test_long_orders_of_hosts_wrap_and_the_leader_has_a_curve(tmp_path: Path) ->
 def test_names_from_a_file_are_text_and_no_formula(tmp_path: Path) -> None:
     summary = three()
     summary["precedences"][0]["before"] = "<script>$x_1$"
-    texts = drawn(tmp_path, summary)["precedences"]
+    texts = drawn(tmp_path, summary, "precedences")["precedences"]
     assert any(text.startswith("&lt;script>$x_1$ before") for text in texts)
 
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import random
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.store import Saved, SearchFolder, Task, UpdateRow, WorkflowResult
 from stockade.workflow.training import CHECKPOINT_UPDATES, train_workflow
+from tests.processes import after_calls, wait_until_gone
 from tests.workflow.fake import FakeTrainer, content_of, result_of, reward_config, rows_of, searched
 
 CONFIG = reward_config(n_envs=10, total_episodes=700, max_episodes=100, min_episodes=40, inherit="nearest", name="x")
@@ -30,6 +28,7 @@ STRICT = SearchConfig(
     train="separate", n_envs=20, total_episodes=1800, max_episodes=300, horizon=15, name="x", n_eval_episodes=50
 )
 CODE = """
+{before}
 import dataclasses, sys
 from pathlib import Path
 from stockade.workflow.config import SearchConfig
@@ -41,24 +40,21 @@ searched(dataclasses.replace(config, runs=Path({runs!r}), {changes}), {trainer})
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def start(runs: Path, config: str = "CONFIG", pause: float = 0.01, **changes: object) -> subprocess.Popen[str]:
-    """A search in a process of its own."""
-    trainer = f"FakeTrainer(pause={pause})" if config == "CONFIG" else "train_workflow"
+def interrupted(
+    runs: Path, number: int, updates: int, config: str = "CONFIG", then: str = "", pause: float = 0.0, **changes: object
+) -> subprocess.CompletedProcess[str]:
+    """A search in a process of its own, which sends itself a signal after so many updates."""
+    then = then or f"os.kill(os.getpid(), {int(number)})"
     code = CODE.format(
-        config=config, runs=str(runs), trainer=trainer, changes=", ".join(f"{k}={v!r}" for k, v in changes.items())
+        before=after_calls("stockade.workflow.store", "TrainingLog.write", updates, then),
+        config=config,
+        runs=str(runs),
+        trainer=f"FakeTrainer(pause={pause})" if config == "CONFIG" else "train_workflow",
+        changes=", ".join(f"{k}={v!r}" for k, v in changes.items()),
     )
-    return subprocess.Popen(
-        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
-    )  # fmt: skip
-
-
-def wait_for_rows(process: subprocess.Popen[str], folder: Path, count: int) -> None:
-    """Until so many updates were made, or it is over."""
-    log, deadline = folder / "training_log.csv", time.monotonic() + 60
-    while process.poll() is None and (not log.exists() or log.read_text().count("\n") <= count):
-        assert time.monotonic() < deadline, "the search does not get on"
-        time.sleep(0.002)
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, start_new_session=True, check=False
+    )
 
 
 def go_on(runs: Path, resume: str = "x") -> None:
@@ -78,13 +74,9 @@ def test_kill_9_again_and_again_then_resume_gives_the_very_same_search(
     whole: dict[str, object], tmp_path: Path
 ) -> None:
     chance = random.Random(4)
-    for moment, changes in ((3, {}), (25, {"resume": "x"})):
-        process = start(tmp_path, **changes)
-        wait_for_rows(process, tmp_path / "x", moment + chance.randrange(10))
-        time.sleep(0.05 * chance.random())
-        process.kill()
-        process.communicate()
-        assert process.returncode == -signal.SIGKILL, "it was over before it could be killed"
+    for moment, changes in ((3, {}), (15, {"resume": "x"})):
+        ended = interrupted(tmp_path, signal.SIGKILL, moment + chance.randrange(10), **changes)
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
     go_on(tmp_path)
     assert content_of(tmp_path / "x") == whole
 
@@ -113,15 +105,15 @@ def test_a_search_that_is_over_stays_as_it_is(tmp_path: Path) -> None:
     assert session.ended == "all 2 trainings are done"
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
 def test_a_signal_ends_a_search_cleanly_and_keeps_the_training_in_flight(
     whole: dict[str, object], tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
-    process = start(tmp_path, pause=0.05)
-    wait_for_rows(process, tmp_path / "x", 15)
-    process.send_signal(number)
-    _, message = process.communicate(timeout=30)
-    assert process.returncode == code
+    ended = interrupted(tmp_path, number, 6, pause=0.1)  # the second of ten updates of a training
+    message = ended.stderr
+    assert ended.returncode == code
     assert f"stopped by {number.name}" in message
     assert "--resume" in message
     assert "Traceback" not in message
@@ -129,25 +121,22 @@ def test_a_signal_ends_a_search_cleanly_and_keeps_the_training_in_flight(
     (unfinished,) = (p.number for p in state.proposals if p.number not in {r.number for r in state.results})
     kept = SearchFolder(tmp_path / "x").load_training(unfinished)
     played = [int(r["update"]) for r in rows_of(tmp_path / "x" / "training_log.csv") if r["number"] == str(unfinished)]
-    if played:  # nothing of it is lost
-        assert kept is not None
-        assert kept.update == max(played)
-        assert f"is kept after {kept.update} updates" in message
+    assert kept is not None  # nothing of it is lost
+    assert kept.update == max(played)
+    assert f"is kept after {kept.update} updates" in message
     go_on(tmp_path / "elsewhere", resume=str(tmp_path / "x"))
     assert content_of(tmp_path / "x") == whole
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL])
 def test_several_at_once_leave_nothing_behind_and_go_on(tmp_path: Path, number: signal.Signals) -> None:
-    process = start(tmp_path, pause=0.03, parallel=2)
-    wait_for_rows(process, tmp_path / "x", 15)
-    children = psutil.Process(process.pid).children(recursive=True)
+    tell = "import psutil; print(*(child.pid for child in psutil.Process().children(recursive=True)), flush=True)"
+    kill = f"os.{'killpg' if number == signal.SIGINT else 'kill'}(os.getpid(), {int(number)})"
+    ended = interrupted(tmp_path, number, 15, then=f"{tell}; {kill}", parallel=2)
+    assert ended.returncode == (130 if number == signal.SIGINT else -number), ended.stderr
+    children = [int(pid) for pid in ended.stdout.splitlines()[-1].split()]
     assert len(children) >= 2
-    os.killpg(process.pid, number) if number == signal.SIGINT else process.kill()
-    process.communicate(timeout=30)
-    assert process.returncode == (130 if number == signal.SIGINT else -number)
-    _, alive = psutil.wait_procs(children, timeout=10)
-    assert not alive, "processes have outlived the search"
+    wait_until_gone(children, "processes have outlived the search")
     done = {r.number: r for r in SearchFolder(tmp_path / "x").read_state().results}
     go_on(tmp_path)
     state = SearchFolder(tmp_path / "x").read_state()
@@ -166,16 +155,13 @@ def test_several_at_once_leave_nothing_behind_and_go_on(tmp_path: Path, number: 
     assert int(rows[-1]["total_episodes"]) == sum(r.episodes for r in state.results)
 
 
-@pytest.mark.parametrize("config", ["REAL", "STRICT"])
+@pytest.mark.parametrize("config", [pytest.param("REAL", marks=pytest.mark.slow), "STRICT"])
 def test_kill_9_of_real_trainings_then_resume_gives_the_very_same_weights(tmp_path: Path, config: str) -> None:
     """And repeats no more than what was trained since the last checkpoint."""
     runs, settings = [tmp_path / "whole", tmp_path / "killed"], {"REAL": REAL, "STRICT": STRICT}[config]
     searched(dataclasses.replace(settings, runs=runs[0]), train_workflow)
-    process = start(runs[1], config)
-    wait_for_rows(process, runs[1] / "x", 27)
-    process.kill()
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL, "it was over before it could be killed"
+    ended = interrupted(runs[1], signal.SIGKILL, 27, config)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
     folder = SearchFolder(runs[1] / "x")
     (in_flight,) = {p.number for p in folder.read_state().proposals} - {r.number for r in folder.read_state().results}
     kept = folder.load_training(in_flight)
@@ -206,10 +192,7 @@ def test_a_training_continues_from_any_of_its_checkpoints_bit_for_bit(settings: 
 def test_a_damaged_checkpoint_of_a_training_is_named_and_the_training_begins_again(
     whole: dict[str, object], tmp_path: Path
 ) -> None:
-    process = start(tmp_path, pause=0.05)
-    wait_for_rows(process, tmp_path / "x", 7)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    assert interrupted(tmp_path, signal.SIGINT, 6, pause=0.1).returncode == 130
     for arrays in (tmp_path / "x" / "trainings").glob("*.safetensors"):
         arrays.write_bytes(b"nothing")
     with pytest.warns(UserWarning, match="cut off or was altered"):

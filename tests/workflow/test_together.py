@@ -58,10 +58,13 @@ def same(a: TogetherTraining, b: TogetherTraining) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"red": "bline,meander"}, {"judge": "observed"}, {"units": "hosts"},
                                      {"update_steps": 7}])  # fmt: skip
-def test_an_interrupted_training_continues_bit_for_bit(tmp_path: Path, options: dict[str, Any]) -> None:
-    config = SearchConfig(**{**SMALL, **options})
+def test_an_interrupted_training_continues_bit_for_bit(
+    tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stockade.workflow.together.FRESH", 12)  # each of them is measured
+    config = SearchConfig(**{**SMALL, "total_episodes": 400, **options})
     whole = trained(config, None)
-    for stop_after in (3, 5, 11):
+    for stop_after in (3, 6):
         trained(config, tmp_path / "checkpoints", stop_after)
     same(whole, trained(config, tmp_path / "checkpoints"))
 
