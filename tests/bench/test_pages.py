@@ -106,7 +106,9 @@ def test_the_commands_of_the_page_exist():
 
 
 # ------------------------------------------------------------------------------------------------------------- pictures
-@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "search-quality" else pytest.mark.slow) for name in PICTURES]
+)
 def test_a_picture_drawn_again_is_the_same_file(committed, name, tmp_path):
     files = [tmp_path / "first.svg", tmp_path / "second.svg"]
     for file in files:

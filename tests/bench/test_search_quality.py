@@ -162,6 +162,7 @@ def test_every_case_has_its_figures_and_a_second_time_is_the_same(faked):
     assert bench.result().figures == found.figures  # nothing is searched again: the seconds would differ
 
 
+@pytest.mark.slow
 def test_the_first_versions_search_is_extended_and_the_default_begins_anew(faked):
     bench = replace(QUICK, budgets=(800, 1600), max_episodes=400, n_envs=20)  # long enough to comply
     for budget in bench.budgets:

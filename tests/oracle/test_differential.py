@@ -106,7 +106,7 @@ def test_kernel_equals_model_for_any_script(config: Config, seed: int, scripts: 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda c: f"{c.red}-{c.rules}-{c.green}")
 def test_kernel_equals_model_for_each_policy(config: Config, policy: str):
     """Two episodes with an automatic reset between them, in a vector of worlds."""
-    result = compare_batch(Batch(config, policy, horizon=100, worlds=5, episodes=2, seed=1))
+    result = compare_batch(Batch(config, policy, horizon=100, worlds=3, episodes=2, seed=1))
     assert not result.mismatches, str(result.mismatches[0])
 
 
