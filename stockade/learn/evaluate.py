@@ -241,13 +241,15 @@ def evaluate(
     extras: Sequence[Callable[[Player, EvaluateConfig], Section | None]] = (),
 ) -> EvaluateResult:  # fmt: skip
     """Play a suite with a policy, by default the one that `config.policy` names; the extras add sections."""
-    from stockade.learn.robustness import SUITE, measure  # which plays cells as this module does
+    from stockade.learn.robustness import SUITE, measure, require_learned  # which plays cells as this module does
 
     if policy is None:
         player = find_player(config.policy, config.runs, greedy=config.greedy, last=config.last, rules=config.rules)
     else:
         player = as_player(policy, None, config.greedy)
     c, official, cells = config, _official_order(player, config), {}
+    if config.suite == "robustness":
+        require_learned(config.rules)
     total, robustness = len(SUITE if c.suite == "robustness" else CELLS), None
     with progress_bar(progress, total=total, desc=f"evaluate {player.name}", unit="cell") as bar:
         for red, horizon in _SCRIPT:

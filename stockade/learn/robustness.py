@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+import stockade
 from stockade.cage2.config import RULES
 from stockade.learn.agents import Player
 from stockade.learn.evaluate import CELLS, REDS, SEEDS_PER_CELL, CellResult, EvaluateConfig, play
@@ -118,6 +119,12 @@ class Robustness(Shown):
         }  # fmt: skip
 
 
+def require_learned(rules: str) -> None:
+    """Refuse to begin where an attacker of the suite cannot play: those that were learned need Torch."""
+    for red in LEARNED:
+        stockade.make(red=red, rules=rules).close()
+
+
 def measure(
     player: Player, config: EvaluateConfig, challenge: Sequence[CellResult], done: Callable[[], object] = lambda: None
 ) -> Robustness:
@@ -133,7 +140,7 @@ def measure(
     cells = []
     for cell, result in zip(SUITE, results, strict=True):
         base = (cell.base or hardest) if cell.horizon == HORIZON else None
-        ratio = result.mean / means[base] if base and means[base] else None
+        ratio = result.mean / means[base] + 0.0 if base and means[base] else None  # no minus zero
         rules = other if cell.other_rules else config.rules
         cells.append(RobustnessCell(cell.group, rules, base, ratio, float(np.min(result.returns)), result))
     title = f"{player.name}: robustness suite, version {ROBUSTNESS_VERSION}, rules {config.rules}, {player.style}, "
