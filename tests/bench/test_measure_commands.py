@@ -193,6 +193,7 @@ def test_startup_of_every_method() -> None:
     assert [skip.why for skip in result.skipped if "spawn" in skip.what] == 2 * ["more than --spawn-up-to 1"]
 
 
+@pytest.mark.slow
 def test_vector_compares_with_the_peers() -> None:
     result = VectorBench(n_envs=(4,), efficiency_n_envs=4, **TINY).result()
     overhead = find(result, "steps/s", part="overhead")

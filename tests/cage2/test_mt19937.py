@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from stockade.cage2 import mt19937
@@ -77,6 +77,7 @@ def by_cpython(seed: int, draws: list[tuple[int, int]]) -> list[float]:
     return results
 
 
+@settings(max_examples=settings().max_examples // 2)  # each has up to hundreds of draws
 @given(seed=SEEDS, draws=DRAWS)
 @example(seed=2**64 - 1, draws=[(SHUFFLE, 13)] * 100)
 def test_every_draw_equals_cpython(seed, draws):

@@ -86,9 +86,14 @@ def _attack(observations):
 SEATS = {"red": {"side": "red", "blue": _defend}, "blue": {"red": _attack}, "both": {"side": "both"}}
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("backend", ["native", "serial", pytest.param("pipes", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("side", SEATS)
+def seats():
+    """Every side in every mode; in the slow suite also one environment after the other, and in processes."""
+    for side, backend, mode in itertools.product(SEATS, ("native", "serial", "pipes"), MODES):
+        quick = backend == "native" or (backend, mode) == ("serial", "same_step")
+        yield pytest.param(backend, mode, side, marks=() if quick else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("backend", "mode", "side"), list(seats()))
 def test_every_side(backend, mode, side):
     def make():
         return stockade.make_vec(3, backend=backend, horizon=15, autoreset_mode=mode, green="active", **SEATS[side])

@@ -10,6 +10,7 @@ import pytest
 
 from stockade.vector import SyntheticEnv, make_vector
 from stockade.vector.local import channel, shared
+from tests.processes import PATIENCE
 
 ACTIONS = np.zeros(4, np.int64)
 EXCHANGES = {
@@ -34,7 +35,7 @@ def test_ctrl_c_in_the_middle_of_an_exchange(
             original(*arguments)
         raise KeyboardInterrupt
 
-    with make_vector(backend, SyntheticEnv, 4, workers=2, timeout=8.0) as envs:  # a reply that never comes is an error
+    with make_vector(backend, SyntheticEnv, 4, workers=2, timeout=PATIENCE) as envs:  # else a reply never comes
         expected = [envs.reset(seed=7)[0].copy(), envs.step(ACTIONS)[0].copy()]
         monkeypatch.setattr(kind, name, interrupted)
         with pytest.raises(KeyboardInterrupt):

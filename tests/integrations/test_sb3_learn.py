@@ -117,6 +117,7 @@ def test_ppo_learns_and_a_saved_model_goes_on(tmp_path, random_return):
         PPO.load(tmp_path / "model.zip", env=make_sb3(N, obs="memory"), device="cpu")
 
 
+@pytest.mark.slow
 def test_maskable_ppo_learns_without_a_masked_action(random_return):
     taken: set[int] = set()
 

@@ -277,7 +277,7 @@ def test_knowing_the_classes_saves_trainings() -> None:
     assert np.mean(with_classes) < np.mean(without)
 
 
-@pytest.mark.parametrize("compliance", [0.3, 0.9])
+@pytest.mark.parametrize("compliance", [pytest.param(0.3, marks=pytest.mark.slow), 0.9])
 def test_with_an_infeasible_region_it_finds_the_best_feasible_order(compliance: float) -> None:
     """User first or second (48 of 120 orders) cannot be complied with, and pays those who do not: no trap."""
     hopeless = np.array([order.index(USER) < 2 for order in ORDERS])

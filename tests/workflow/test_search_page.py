@@ -19,6 +19,7 @@ TEXT = "\n".join((DOCS / f"{name}.md").read_text() for name in PAGES)
 COMMANDS = re.findall(r"^stockade (search .*?)(?:  +#.*)?$", TEXT, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_python_runs_and_every_key_of_the_summary_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)

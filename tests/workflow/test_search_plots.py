@@ -131,6 +131,7 @@ def test_every_order_has_a_row_the_best_on_top(tmp_path: Path, matters: np.ndarr
     assert set(words) <= set(texts)
 
 
+@pytest.mark.slow
 def test_of_120_orders_the_best_30_are_shown(tmp_path: Path, all_orders: dict[str, Any]) -> None:
     texts = drawn(tmp_path, all_orders, "values")["values"]
     assert [text for text in texts if " > " in text] == [entry["order"] for entry in all_orders["classes"][:30]]
