@@ -18,11 +18,13 @@ class Defender:
 
     Attributes:
         obs: observation that it expects: `bits` (52 values) or `memory` (160); `make_vec(n, obs=agent.obs)` gives it.
+        side: `blue`; learned attackers have `red`, and expect the 264 values of `make_vec(n, side="red", ...)`.
         greedy: `act` takes the likeliest action instead of a sampled one.
         card: what was saved beside the weights.
         generator: source of chance where none is given; set `np.random.default_rng(seed)` to repeat a result.
     """
 
+    side = "blue"
     _wider_fits = False  #: it uses the first values of an observation and ignores others
 
     def __init__(self, name: str, obs: str, size: int, greedy: bool, card: dict[str, Any] | None = None) -> None:
@@ -64,7 +66,8 @@ class Defender:
         if array.shape == (self._size,):
             return array[None], True
         if array.ndim != 2 or array.shape[1] < self._size or (array.shape[1] > self._size and not self._wider_fits):
-            fit = f"({self._size},) or (n, {self._size}), not {array.shape}; make its environment with obs={self.obs!r}"
+            option = "side='red'" if self.side == "red" else f"obs={self.obs!r}"
+            fit = f"({self._size},) or (n, {self._size}), not {array.shape}; make its environment with {option}"
             raise InputError(f"{self.name} expects observations of shape {fit}")
         return array, False
 

@@ -24,6 +24,7 @@ from stockade.text import Table
 COMMANDS = {
     "train": ("stockade.learn.config:TrainConfig", "train a PPO agent"),
     "evaluate": ("stockade.workflow.evaluation:Evaluate", "play the challenge's protocol with any policy"),
+    "exploit": ("stockade.learn.exploit:ExploitConfig", "train attackers against a policy: how much do they hurt it?"),
     "search": ("stockade.workflow.config:SearchConfig", "find out in which order to repair hosts"),
     "replay": ("stockade.replay.command:ReplayCommand", "look at an episode in the browser, every move judged"),
     "play": ("stockade.replay.play:PlayCommand", "defend the network yourself, every move judged at the end"),

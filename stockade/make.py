@@ -86,7 +86,8 @@ def make_vec(
         if world:
             raise ValueError(f"{sorted(world)} are options of the built-in world; with env= set them in your function")
         return make_vector(backend, env, n_envs, **rest)
-    attacker, _ = seats(world.get("side", "blue"), world.get("red", DEFAULT_RED), world.get("blue"))
+    red, rules = world.get("red", DEFAULT_RED), world.get("rules", "current")
+    attacker, _ = seats(world.get("side", "blue"), red, world.get("blue"), rules)
     settings = {name: world[name] for name in WorldConfig.__dataclass_fields__ if name in world}
     config = WorldConfig(**{**settings, "red": attacker})  # checks
     world = {"info": False, **world}

@@ -8,7 +8,7 @@ import numpy as np
 from stockade.cage2.green import GREEN_ACTS, GREEN_FOLLOWS_PLAN, GREEN_SLEEPS
 from stockade.cage2.kernel import SETTINGS
 from stockade.cage2.state import BLINE, MEANDER, MIX, PLANNED, PLAYER, SLEEPING
-from stockade.cage2.variants import Red, read_red
+from stockade.cage2.variants import Red, is_learned, read_red
 from stockade.errors import SettingError, did_you_mean
 
 RED_AGENTS = {"bline": BLINE, "meander": MEANDER, "sleep": SLEEPING, "mix": MIX, "player": PLAYER}
@@ -48,7 +48,8 @@ class WorldConfig:
     """Settings of a world, checked."""
 
     #: who attacks: bline, meander, sleep, mix (one of the three, drawn anew each episode), a variant or combination of
-    #: them (variants.py; a `Red` is taken too), or player (red's actions are given beside blue's)
+    #: them (variants.py; a `Red` is taken too), a learned one (nemesis, nemesis-sleep, the path of a run), or player
+    #: (red's actions are given beside blue's)
     red: str = "bline"
     horizon: int = 100  #: steps after which an episode is truncated; the challenge has 30, 50 and 100
     rules: str = "current"  #: or leaderboard, with which the published scores were made
@@ -60,7 +61,7 @@ class WorldConfig:
     def __post_init__(self) -> None:
         if not isinstance(self.red, str | Red):
             raise SettingError("red", self.red, "is no name of an attacker, such as 'bline' or 'meander+idle:0.2'")
-        if self.red not in RED_AGENTS:
+        if self.red not in RED_AGENTS and not is_learned(self.red):
             object.__setattr__(self, "red", str(read_red(str(self.red))))
         if isinstance(self.green, int | float | np.number) and not isinstance(self.green, bool):
             object.__setattr__(self, "green", _green(float(self.green)))

@@ -62,7 +62,7 @@ class CAGE2Env(gymnasium.Env[Any, Any]):
         blue: Any = None,
     ) -> None:
         """Make a world; see WorldConfig for the first seven, the class for the rest."""
-        attacker, self._opponent = seats(side, red, blue)
+        attacker, self._opponent = seats(side, red, blue, rules)
         if side == "red" and self._opponent is not None and self._opponent.obs is not None:
             obs = self._opponent.obs
         self.side = side

@@ -31,6 +31,9 @@ class Opponent:
             except Exception as error:
                 problem = f"cannot be called without arguments: {type(error).__name__}: {error}"
                 raise SettingError(side, policy, problem) from error
+        if getattr(policy, "side", side) in {*_COUNTS} - {side}:
+            does, wanted = ("attacks", "defends") if side == "blue" else ("defends", "attacks")
+            raise SettingError(side, policy, f"{does}; take a policy that {wanted}")
         method = next((name for name in _METHODS if callable(getattr(policy, name, None))), None)
         if method is None:
             known = "an object with act(observations) or predict(observations), or a function of observations"

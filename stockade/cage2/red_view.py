@@ -33,7 +33,7 @@ from stockade.cage2.actions import FALSE, FIRST_SUBNET, N_RED_ACTIONS, RED_TARGE
 from stockade.cage2.history import CLOCK
 from stockade.cage2.jit import KERNEL_SOURCES, cached, compiled
 from stockade.cage2.red import can_try
-from stockade.cage2.scenario import FOOTHOLD, HOSTS, NOBODY, PORTS, SERVICE_HOST, SUBNETS
+from stockade.cage2.scenario import FOOTHOLD, HOSTS, N_HOSTS, NOBODY, PORTS, SERVICE_HOST, SUBNETS
 from stockade.cage2.state import bit
 
 #: What red remembers of an episode beside what is in its world's record: masks of hosts.
@@ -61,6 +61,8 @@ RED_FEATURE_NAMES: tuple[str, ...] = (
     *(f"{steps} steps left or more" for steps in CLOCK),
 )  # fmt: skip
 RED_OBS_SIZE = len(RED_FEATURE_NAMES)
+#: Of each of the 56 actions the bit of the observation that says that red can try it; -1 for Sleep: it always can.
+RED_GATES: tuple[int, ...] = (-1, *range(221, 224), *(*range(N_HOSTS),) * 2, *(*range(N_HOSTS, 2 * N_HOSTS),) * 2)
 
 #: (256,) eight bits as eight bytes, lowest first; and the clock's bits by steps left, up to its last threshold.
 _SPREAD = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little").view(np.uint64)[:, 0].copy()

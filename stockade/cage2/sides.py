@@ -4,6 +4,7 @@
 actions are dictionaries with the keys `blue` and `red`. Red's reward is minus blue's.
 """
 
+import pkgutil
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from stockade.cage2.config import WorldConfig
 from stockade.cage2.opponent import Opponent
 from stockade.cage2.red_view import RED_OBS_SIZE
 from stockade.cage2.seeds import Seeds
-from stockade.cage2.variants import Red
+from stockade.cage2.variants import Red, is_learned
 from stockade.errors import InvalidActionError, SettingError, did_you_mean
 
 SIDES = ("blue", "red", "both")
@@ -27,9 +28,11 @@ class _NotNamed(str):
 
 DEFAULT_RED = _NotNamed("bline")
 Tree = Any  #: an array, or a dictionary of those of `blue` and `red`
+#: What finds a learned attacker by its name and the rule set; imported when one is named, since it needs Torch.
+_LOADER = "stockade.learn.agents:load_red"
 
 
-def seats(side: str, red: Any, blue: Any) -> tuple[str, Opponent | None]:
+def seats(side: str, red: Any, blue: Any, rules: str = "current") -> tuple[str, Opponent | None]:
     """Who plays where: the name of red for WorldConfig, and the policy inside, if there is one."""
     if side not in SIDES:
         known = ", ".join(map(repr, SIDES))
@@ -37,6 +40,8 @@ def seats(side: str, red: Any, blue: Any) -> tuple[str, Opponent | None]:
     if side == "blue":
         if blue is not None:
             raise SettingError("blue", blue, "is for side='red': with side='blue' your own actions are blue's")
+        if is_learned(red):
+            red = pkgutil.resolve_name(_LOADER)(red, rules)
         if isinstance(red, str | Red):
             return str(red), None
         return "player", Opponent("red", red)

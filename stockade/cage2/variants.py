@@ -14,6 +14,8 @@
 | `meander>bline@20-80` | it takes over after 20 to 80 steps, all equally likely |
 | `bline|meander+idle:0.2` | one of these, drawn anew in each episode |
 
+Learned attackers, `nemesis` and others, are policies, not part of this grammar: `is_learned` knows their names.
+
 A pause or an error does not disturb an attacker's plan: it resumes with the result of its last own action. All these
 draws come from a stream of our own, so under `chance="cyborg"` the reference's stream is asked for exactly what the
 reference's attackers and actions ask.
@@ -38,6 +40,7 @@ RED_ALIASES = {"B_lineAgent": "bline", "RedMeanderAgent": "meander", "SleepAgent
 _CHANGES = {"delay": int, "idle": float, "noise": float, "green": float}
 _EXAMPLES = "'bline+delay:5', 'meander+idle:0.2', 'meander>bline@50', 'bline|meander'"
 _MOST_STEPS = 30_000
+_LEARNED = re.compile(r"nemesis(-[a-z-]+)?|.*/.*|.*\.json")
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,11 @@ class Red:
 read_red = Red.read
 
 
+def is_learned(name: Any) -> bool:
+    """Is it the name of a policy that attacks: a shipped `nemesis`, or the path of a run or of the file of a policy?"""
+    return isinstance(name, str) and _LEARNED.fullmatch(name) is not None
+
+
 def _turn(text: str, turn: str) -> tuple[str, str]:
     found = re.search(r"@(\d{1,6}(?:-\d{1,6})?)(?=\+|$)", turn)
     if found is None:
@@ -125,7 +133,9 @@ def _read_phase(text: str, description: str, when: str | None) -> Phase:
     name, *changes = description.split("+")
     name = RED_ALIASES.get(name, name)
     if name not in ATTACKERS:
-        known = (*ATTACKERS, "mix", *RED_ALIASES)
+        if is_learned(name):
+            raise SettingError("red", text, f"combines {name!r}, a policy, which can only attack alone")
+        known = (*ATTACKERS, "mix", *RED_ALIASES, "nemesis")
         what = "is unknown" if description == text else f"names {name!r}, which is unknown"
         raise SettingError("red", text, f"{what}; take one of {', '.join(map(repr, known))}, or combine them, for "
                            f"example {_EXAMPLES}.{did_you_mean(name, known)}")  # fmt: skip

@@ -27,11 +27,11 @@ from numpy.typing import ArrayLike
 
 from stockade import startup
 from stockade.baselines import BASELINES, Baseline, Defender
-from stockade.cage2.actions import N_ACTIONS
+from stockade.cage2.actions import N_ACTIONS, N_RED_ACTIONS
 from stockade.cage2.config import OBSERVATIONS, WorldConfig
 from stockade.cage2.history import MEMORY_SIZE
 from stockade.cage2.state import OBS_SIZE
-from stockade.errors import InputError, did_you_mean, missing_package
+from stockade.errors import InputError, SettingError, did_you_mean, missing_package
 from stockade.learn.files import SHIPPED, builtin_names, check_runs, shipped_names
 from stockade.learn.mixture import rules_context
 
@@ -40,6 +40,14 @@ if TYPE_CHECKING:
     from stockade.learn.policy import Policy
 
 BUILTIN = "builtin:"  #: `builtin:NAME` is always the baseline or shipped policy, never a run
+
+
+class AttackerError(InputError):
+    """A policy that attacks, `agent`, was given where one that defends is wanted."""
+
+    def __init__(self, message: str, agent: Any) -> None:
+        super().__init__(message)
+        self.agent = agent
 
 
 class Agent(Defender):
@@ -51,9 +59,10 @@ class Agent(Defender):
 
     def __init__(
         self, policy: Policy, obs: str, greedy: bool = True, context: ArrayLike = (),
-        card: dict[str, Any] | None = None, name: str = "agent", reward_scale: float = 1.0,
+        card: dict[str, Any] | None = None, name: str = "agent", reward_scale: float = 1.0, side: str = "blue",
     ) -> None:  # fmt: skip
         self.policy, self.context, self._reward_scale = policy, np.array(context, np.uint8), reward_scale
+        self.side = side
         super().__init__(name, obs, policy.architecture.n_inputs - len(self.context), greedy, card)
 
     def __repr__(self) -> str:
@@ -73,7 +82,7 @@ class Agent(Defender):
         batch, single = self._batch(observation)
         logits, _ = self.policy.evaluate(self._inputs(batch))
         weights = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
-        out = np.zeros((len(batch), N_ACTIONS))
+        out = np.zeros((len(batch), N_ACTIONS if self.side == "blue" else N_RED_ACTIONS))
         out[:, self.policy.actions] = weights / weights.sum(axis=1, keepdims=True)
         return out[0] if single else out
 
@@ -140,7 +149,19 @@ def agent_of(saved: Checkpoint, name: str, greedy: bool, rules: str) -> Agent:
     has_rules = card.get("context_rules", card.get("told_rules"))  # `told`: as version 0.1.0 wrote it
     context = rules_context(rules) if has_rules else card.get("context", card.get("told")) or ()
     scale = card.get("trained", {}).get("settings", {}).get("ppo", {}).get("reward_scale", 0.1)
-    return Agent(policy, card["obs"], greedy, context, card, name, card.get("reward_scale", scale))
+    scale, side = card.get("reward_scale", scale), card.get("side", "blue")
+    return Agent(policy, card["obs"], greedy, context, card, name, scale, side)
+
+
+def load_red(name: str, rules: str) -> Defender:
+    """A learned attacker by name: `nemesis` and others of the package, or the path of a run or of a policy's file."""
+    try:
+        agent = load(name, rules=rules)
+    except InputError as error:
+        raise SettingError("red", name, f"cannot attack: {error}") from error
+    if agent.side != "red":
+        raise SettingError("red", name, "defends; take a policy that attacks, such as 'nemesis'")
+    return agent
 
 
 # ----------------------------------------------------------------------------------------------- in the protocol
@@ -262,6 +283,8 @@ def as_player(policy: Any, name: str | None = None, greedy: bool = True) -> Play
     if _form_of(policy) is None:
         policy = getattr(policy, "agent", policy)  # of a result of `train` or `search`
     form = _form_of(policy)
+    if getattr(policy, "side", "blue") == "red":
+        raise AttackerError(f"{name} attacks; take a policy that defends", policy)
     if form is None:
         raise InputError(f"{name} is no policy: it needs a method act(observations), get_action(observation, "
                          "action_space) or predict(observations)")  # fmt: skip

@@ -130,18 +130,23 @@ class PPOConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Train a PPO agent that defends the network. Settings, metrics and checkpoints go to runs/NAME."""
+    """Train a PPO agent that defends the network, or attacks it. Settings, metrics and checkpoints go to runs/NAME."""
 
     # Who attacks: bline, meander, sleep, mix (one of the three, chosen anew each episode), or CybORG's class names
     # B_lineAgent, RedMeanderAgent, SleepAgent. Several, with their shares of the environments: bline:9,meander:9.
     red: Annotated[str, tyro.conf.arg(name="red-agent", metavar="NAME")] = "bline"
+    side: Literal["blue", "red"] = "blue"  # Who learns: blue defends, red attacks the defender that --blue names.
+    # With --side red, who defends: any policy that `stockade evaluate` takes. Several, with their shares of the
+    # environments: champion:3,react-restore.
+    blue: Annotated[str, tyro.conf.arg(metavar="POLICY")] = "champion"
     total_episodes: int = 100_000  # Episodes to train for.
     horizon: Annotated[int, tyro.conf.arg(name="max-steps")] = 100  # Steps per episode.
     rules: Literal["current", "leaderboard", "both"] = "current"  # Rule set; with both, half of the environments each.
     n_envs: int = 256  # Environments that run at once.
     seed: int = 0  # Seed of everything: the same seed gives the same agent, bit for bit.
-    # Start from the settings of a preset; other flags change single ones. `champion`: the shipped policy's recipe.
-    preset: Annotated[Literal["champion"] | None, OPTIONAL] = None
+    # Start from the settings of a preset; other flags change single ones. `champion`: the shipped policy's recipe;
+    # `nemesis`: that of attackers.
+    preset: Annotated[Literal["champion", "nemesis"] | None, OPTIONAL] = None
     name: Annotated[str | None, OPTIONAL] = None  # Name of the run. Default: made of attacker, observation and seed.
     resume: Annotated[str | None, tyro.conf.arg(metavar="RUN", help_behavior_hint="")] = None
     """Continue this run (name or folder) from its last checkpoint, with its own settings."""
@@ -169,6 +174,11 @@ class TrainConfig:
         one_of_both = f"is of no use beside --horizons {self.horizons}: leave one out"
         require(self, ("horizon",), lambda v: not self.horizons or v == TrainConfig.horizon, one_of_both)
         require_seed(self)
+        if self.side == "red":
+            require(self, ("red",), lambda v: v == "bline", "is of no use beside --side red, which learns to attack")
+            require(self, ("backend",), lambda v: v == "native", "is of no use beside --side red: it takes native")
+        else:
+            require(self, ("blue",), lambda v: v == TrainConfig.blue, "is who defends with --side red: add that")
 
     def run(self) -> int:
         """Train; the exit code is 128 + the number of the signal that ended it, 1 if its end is not on disk."""
@@ -240,4 +250,12 @@ CHAMPION = TrainConfig(
     validation_episodes=500,
     ppo=PPOConfig(final_gamma=1.0, minibatch_size=1280, learning_rate=2e-3),
 )
-PRESETS = {"champion": CHAMPION}
+#: An attacker against one defender. `--blue` says against whom.
+NEMESIS = TrainConfig(
+    preset="nemesis",
+    side="red",
+    total_episodes=30_000,
+    checkpoint_episodes=3_000,
+    validation_episodes=500,
+)
+PRESETS = {"champion": CHAMPION, "nemesis": NEMESIS}

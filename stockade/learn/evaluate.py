@@ -75,17 +75,20 @@ class EvaluateConfig:
 
 # -------------------------------------------------------------------------------------------------------------- playing
 def play(
-    policy: Any, red: str, horizon: int, episodes: int, seed: int, rules: str = "current", chance: str = "fast",
+    policy: Any, red: Any, horizon: int, episodes: int, seed: int, rules: str = "current", chance: str = "fast",
     reward: RewardWeights = CHALLENGE_REWARD, simulator: str = "stockade",
 ) -> np.ndarray:  # fmt: skip
-    """Returns (episodes,) of episodes with the seeds seed, seed + 1, ...: all at once if policy and simulator can."""
+    """Blue's returns (episodes,) with the seeds seed, seed + 1, ...: all at once if policy and simulator can. `red` is
+    a name, or a policy that attacks."""
     player = as_player(policy)
-    world = WorldConfig(red, horizon, rules, chance, obs=player.obs, reward=reward)
+    world = WorldConfig(
+        red if isinstance(red, str) else "player", horizon, rules, chance, obs=player.obs, reward=reward
+    )
     if simulator == "cyborg":
         envs = reference_envs(world)
     else:
         n = episodes if player.parallel else 1
-        envs = NativeVectorEnv(n, autoreset_mode="disabled", copy=False, **vars(world))
+        envs = NativeVectorEnv(n, autoreset_mode="disabled", copy=False, **{**vars(world), "red": red})
     with envs:
         seeds = range(seed, seed + episodes, envs.num_envs)
         return _play_in(envs, player, horizon, seeds, np.random.default_rng([seed, 1]))

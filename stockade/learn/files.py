@@ -82,8 +82,13 @@ def find_folder(name: str, runs: Path, kind: str = "run") -> Path:
 
 def is_search(folder: Path) -> bool:
     """Whether it is the folder of a search, not of a training run."""
+    return command_of(folder) == "search"
+
+
+def command_of(folder: Path) -> str:
+    """The command that made it: train, search or exploit."""
     try:
-        return bool(json.loads((folder / "config.json").read_text()).get("command") == "search")
+        return str(json.loads((folder / "config.json").read_text()).get("command", "train"))
     except (OSError, ValueError, AttributeError) as error:
         raise InputError(f"{folder / 'config.json'} cannot be used: {error}") from error
 
@@ -94,6 +99,9 @@ def find_run(name: str, runs: Path) -> Path:
     if is_search(folder):
         raise InputError(f"{folder} is a search, not a training run; to continue it: stockade search --resume "
                          f"{folder}; to play its best policy: stockade evaluate {folder}")  # fmt: skip
+    if (command := command_of(folder)) != "train":
+        raise InputError(f"{folder} is a result of {command}, not a training run; to continue it: stockade {command} "
+                         f"--resume {folder}; its trainings are in {folder}/seed*")  # fmt: skip
     return folder
 
 

@@ -22,6 +22,8 @@ _LOG2_E, _LN2_HIGH, _LN2_LOW = np.float32(1.44269504), np.float32(0.693359375), 
 _LARGEST, _SMALLEST = np.float32(88.0), np.float32(-87.0)
 _TAYLOR = tuple(np.float32(1 / math.factorial(k)) for k in range(7))
 _ONE, _HALF = np.float32(1), np.float32(0.5)
+_CLOSED = np.float32(-1e9)  # the logit of an action that is not possible now
+_NEVER = np.float32(1e-37)  # more than its weight
 
 
 @_compiled
@@ -109,6 +111,20 @@ def forward(obs: Any, flat: Any, shape: Any, hidden: Any, layers: Any, logits: A
 
 
 @_compiled
+def close_gates(obs: Any, gates: Any, logits: Any) -> None:
+    """Rule out actions that are not possible now.
+
+    Args:
+        obs: (rows, inputs) of any type. logits: (rows, at least actions) float32, changed.
+        gates: (actions,) int64, the input that is not 0 where the action is possible; -1: it always is.
+    """
+    for i in range(len(obs)):
+        for j in range(len(gates)):
+            if gates[j] >= 0 and obs[i, gates[j]] == 0:
+                logits[i, j] = _CLOSED
+
+
+@_compiled
 def sample(logits: Any, n_actions: Any, uniforms: Any, actions: Any, log_probs: Any) -> None:
     """Sample an action for each row by inverting its distribution function.
 
@@ -120,12 +136,16 @@ def sample(logits: Any, n_actions: Any, uniforms: Any, actions: Any, log_probs: 
     for i in range(len(uniforms)):
         largest, total = _weights(logits[i], n_actions, weights)
         left = uniforms[i] * total
-        chosen = n_actions - 1
+        chosen = n_actions
         for j in range(n_actions):
             left -= weights[j]
             if left < 0:
                 chosen = j
                 break
+        if chosen == n_actions:  # rounding left a rest
+            chosen -= 1
+            while chosen > 0 and weights[chosen] < _NEVER:
+                chosen -= 1
         actions[i] = chosen
         log_probs[i] = logits[i, chosen] - largest - np.log(total)
 
@@ -180,7 +200,7 @@ def loss_head(
         inverse = _ONE / total
         entropy = np.float32(0)
         for j in range(n_actions):
-            p[j] *= inverse
+            p[j] = p[j] * inverse if p[j] > _NEVER else np.float32(0)  # numbers that are almost 0 take long
             logits[i, j] -= log_total
             entropy -= p[j] * logits[i, j]
         log_ratio = logits[i, action] - old_log_probs[row]

@@ -4,7 +4,7 @@ TrainConfig -> cells (a world's settings, its weight) -> how many environments o
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import Any
@@ -31,6 +31,7 @@ class Cell:
     world: WorldConfig
     weight: float  #: their share of the environments, relative to the others'
     context: tuple[int, ...] = ()  #: bits that follow the observation there
+    blue: str = ""  #: who defends, where red learns
 
 
 def read_weights(text: str, flag: str) -> dict[str, float]:
@@ -51,6 +52,17 @@ def read_weights(text: str, flag: str) -> dict[str, float]:
     return weights
 
 
+def read_policies(text: str) -> dict[str, float]:
+    """`champion:2,my_module:MyPolicy` -> names and weights; names may have colons of their own."""
+    weights: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, weight = part.strip().rpartition(":")
+        if not name or not re.fullmatch(r"[\d.e-]+", weight):
+            name, weight = part.strip(), "1"
+        weights |= {name: read_weights(f"policy:{weight}", "--blue")["policy"]}
+    return weights
+
+
 def rules_context(rules: str) -> tuple[int, ...]:
     """Bits that say which rule set is played: a property of the simulator, as its version is, not of the attacker."""
     return (int(rules == "leaderboard"),)
@@ -58,15 +70,17 @@ def rules_context(rules: str) -> tuple[int, ...]:
 
 def cells_of(config: TrainConfig) -> list[Cell]:
     """The kinds of worlds that a run trains in: all combinations, each with the product of its weights."""
-    attackers = read_weights(config.red, "--red-agent")
+    is_red = config.side == "red"
+    others = read_policies(config.blue) if is_red else read_weights(config.red, "--red-agent")
     horizons = read_weights(config.horizons or str(config.horizon), "--horizons")
     if not all(name.isdecimal() for name in horizons):
         raise InputError(f"--horizons {config.horizons}: take whole numbers of steps, for instance 30,50,100:2")
     cells = []
     both = RULES if config.rules == "both" else (config.rules,)
-    for (red, weight), (horizon, factor), rules in product(attackers.items(), horizons.items(), both):
-        world = WorldConfig(red, int(horizon), rules, obs=config.obs, reward=config.reward)
-        cells.append(Cell(world, weight * factor, rules_context(rules) if config.context_rules else ()))
+    for (name, weight), (horizon, factor), rules in product(others.items(), horizons.items(), both):
+        world = WorldConfig("player" if is_red else name, int(horizon), rules, obs=config.obs, reward=config.reward)
+        context = rules_context(rules) if config.context_rules else ()
+        cells.append(Cell(world, weight * factor, context, name if is_red else ""))
     if config.backend != "native" and len(cells) > 1:
         raise InputError(f"several attackers, horizons or rule sets need --backend native, not {config.backend}")
     share_out(cells, config.n_envs // min(config.ppo.shards, config.n_envs))
@@ -130,13 +144,19 @@ class MixedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             part.close()
 
 
-def make_mixture(cells: Sequence[Cell], n: int) -> NativeVectorEnv | MixedVectorEnv:
-    """n native environments on one thread, shared out among the cells."""
+def make_mixture(
+    cells: Sequence[Cell], n: int, defenders: Mapping[Cell, Any] | None = None
+) -> NativeVectorEnv | MixedVectorEnv:
+    """n native environments on one thread, shared out among the cells; `defenders` play where red learns."""
     parts = [
-        NativeVectorEnv(count, copy=False, threads=1, **vars(cell.world))
+        NativeVectorEnv(count, copy=False, threads=1, **vars(cell.world), **_seats(cell, defenders))
         for cell, count in zip(cells, share_out(cells, n), strict=True)
     ]
     return parts[0] if len(parts) == 1 else MixedVectorEnv(parts, [cell.context for cell in cells])
+
+
+def _seats(cell: Cell, defenders: Mapping[Cell, Any] | None) -> dict[str, Any]:
+    return {"side": "red", "blue": (defenders or {})[cell]} if cell.blue else {}
 
 
 # ------------------------------------------------------------------------------------------------- state, for resume

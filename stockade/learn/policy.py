@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stockade.learn.kernels import sample
+from stockade.learn.kernels import close_gates, sample
 
 _LANES = 8  #: matrix products are fastest if the number of columns is a multiple of this
 
@@ -32,6 +32,7 @@ class Architecture:
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "relu"  #: or `tanh`
     shared: bool = False  #: actor and critic have one body
+    gates: tuple[int, ...] = ()  #: of each action the input that must not be 0 for it, -1 for none; () without gates
 
     @property
     def bodies(self) -> tuple[str, ...]:
@@ -59,11 +60,13 @@ class Architecture:
             shapes[f"{head}.weight"], shapes[f"{head}.bias"] = (self.hidden[-1], n_out), (n_out,)
         return shapes
 
-    to_json = asdict
+    def to_json(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if name != "gates" or value}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
-        return cls(**{**content, "actions": tuple(content["actions"]), "hidden": tuple(content["hidden"])})
+        lists = {name: tuple(value) for name, value in content.items() if isinstance(value, list)}
+        return cls(**{**content, **lists})
 
 
 @contextmanager
@@ -160,13 +163,17 @@ class Workspace:
         self.gradient = torch.zeros_like(policy.flat)
         self._gradients = views_of(self.gradient, arch)
         self._tanh = arch.activation == "tanh"
+        self._gates = np.array(arch.gates, np.int64)
 
     def logits(self, observations: Tensor) -> Tensor:
         """Of b observations of any type: (b, n_logits), in this workspace's memory; the critic is left out."""
         b, weights = len(observations), self.policy.weights
         self._inputs[:b].copy_(observations.reshape(b, -1))
         last = self._hidden(self._ends[0], b)
-        return torch.addmm(weights["policy.bias"], last, weights["policy.weight"], out=self._logits[:b])
+        logits = torch.addmm(weights["policy.bias"], last, weights["policy.weight"], out=self._logits[:b])
+        if len(self._gates):
+            close_gates(self._inputs[:b].numpy(), self._gates, logits.numpy())
+        return logits
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Of b observations of any type: logits (b, n_logits) and values (b,), in this workspace's memory."""

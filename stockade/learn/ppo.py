@@ -69,7 +69,7 @@ class Lane:
         self.envs, self.columns, self.policy, self.rollout = envs, columns, policy, rollout
         self.chance = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, columns.start])))
         arch = policy.architecture
-        self._shape = arch.kernel_shape
+        self._shape, self._gates = arch.kernel_shape, np.array(arch.gates, np.int64)
         self._layers = np.empty((2, len(arch.hidden), envs.num_envs, max(arch.hidden)), np.float32)
         self._logits = np.empty((envs.num_envs, arch.n_logits), np.float32)
         self.begin(seed)
@@ -114,6 +114,8 @@ class Lane:
     def _forward(self, values: np.ndarray) -> None:
         """Logits and values of the present observations."""
         kernels.forward(self.obs, self.policy.flat.numpy(), *self._shape, self._layers, self._logits, values[:, None])
+        if len(self._gates):
+            kernels.close_gates(self.obs, self._gates, self._logits)
 
 
 class PPO:
@@ -124,11 +126,12 @@ class PPO:
         seed: of everything: weights, environments, actions, order of rows.
         actions: the environment's actions to choose from; default all.
         horizon_is_end: nothing is earned after a truncation, see `PPOConfig.time_limit`.
+        gates: which actions are possible shows in the observation: see `Architecture`.
     """
 
     def __init__(
         self, envs: Sequence[AnyVectorEnv], config: PPOConfig, seed: int, actions: Sequence[int] | None = None,
-        horizon_is_end: bool = False,
+        horizon_is_end: bool = False, gates: tuple[int, ...] = (),
     ) -> None:  # fmt: skip
         for one in envs:
             if not isinstance(one.single_action_space, gymnasium.spaces.Discrete) or one.single_action_space.start != 0:
@@ -141,7 +144,7 @@ class PPO:
         self.config, self.horizon_is_end, self._seed = config, horizon_is_end, seed
         n_inputs = math.prod(envs[0].single_observation_space.shape or ())
         chosen = tuple(range(gymnasium.spaces.flatdim(envs[0].single_action_space)) if actions is None else actions)
-        architecture = Architecture(n_inputs, chosen, config.hidden, config.activation, config.shared)
+        architecture = Architecture(n_inputs, chosen, config.hidden, config.activation, config.shared, gates)
         self.policy = Policy.create(architecture, seed)
         self._adam = torch.optim.Adam([self.policy.flat], lr=config.learning_rate, eps=1e-5, fused=True)
         first, second = torch.zeros_like(self.policy.flat), torch.zeros_like(self.policy.flat)

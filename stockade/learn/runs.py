@@ -19,7 +19,17 @@ from stockade.errors import InputError, did_you_mean
 from stockade.files import JsonFile, check_writable, json_output
 from stockade.learn.config import RENAMED
 from stockade.learn.evaluate import mean_interval
-from stockade.learn.files import LOWEST, WINDOW, check_runs, checkpoint_numbers, find_run, is_running, read_metrics
+from stockade.learn.files import (
+    LOWEST,
+    WINDOW,
+    check_runs,
+    checkpoint_numbers,
+    command_of,
+    find_folder,
+    find_run,
+    is_running,
+    read_metrics,
+)
 from stockade.text import Table, fixed, interval, plural, sparkline
 
 #: Settings of which the returns of two runs depend directly: they do not compare if one differs.
@@ -43,9 +53,16 @@ def read_summary(folder: Path) -> dict[str, Any]:
     """
     try:
         settings = read_settings(folder)
+        running, command = is_running(folder), settings.get("command")
+        if command == "exploit":
+            settings |= {"side": "red", "blue": settings["policy"]}
+        if settings.get("side") == "red":
+            settings |= {"red": f"against {settings['blue']}", "obs": "red"}
         facts = {name: settings[name] for name in ("red", "rules", "obs", "seed", "total_episodes")}
-        running = is_running(folder)
-        if settings.get("command") == "search":
+        if command == "exploit":
+            facts["total_episodes"] *= settings["seeds"]
+            is_done, own = _read_exploit(folder, running)
+        elif command == "search":
             is_done, own = _read_search(folder)
             facts["total_episodes"] = facts["total_episodes"] or own["episodes"]
         else:
@@ -74,6 +91,15 @@ def _read_run(folder: Path, running: bool) -> dict[str, Any]:
     last = rows[-1] if rows else {"episodes": 0, "return_window": math.nan, "seconds": 0.0}
     own = {"episodes": int(last["episodes"]), "last": last["return_window"], "seconds": last["seconds"]}
     return own | {"best": max(means, default=math.nan)}
+
+
+def _read_exploit(folder: Path, running: bool) -> tuple[bool, dict[str, Any]]:
+    """Whether it is done; its trainings together, `last` and `best` of the strongest attacker."""
+    runs = [_read_run(path.parent, running) for path in sorted(folder.glob("seed*/config.json"))]
+    own: dict[str, Any] = {name: sum(run[name] for run in runs) for name in ("episodes", "seconds")}
+    for name in ("last", "best"):
+        own[name] = max((run[name] for run in runs if not math.isnan(run[name])), default=math.nan)
+    return (folder / "exploit.json").exists(), own
 
 
 def _read_search(folder: Path) -> tuple[bool, dict[str, Any]]:
@@ -108,12 +134,15 @@ class ExportConfig:
 
         to = self.to.with_suffix("") if self.to.suffix == ".json" else self.to
         check_writable(to.with_name(f"{to.name}.json"), "FILE")
-        folder = find_run(self.run_name, self.runs)
+        folder = find_folder(self.run_name, self.runs)
+        if command_of(folder) != "exploit":  # which has a policy too
+            folder = find_run(self.run_name, self.runs)
         saved = CheckpointFolder(folder / "checkpoints").load_best(self.last)
         rest, settings = saved.rest, jsonlib.loads((folder / "config.json").read_text())
         trained = {"settings": settings, **{name: rest[name] for name in ("episodes", "steps", "seconds")}}
         card = {name: rest[name] for name in ("obs", "architecture")} | {"trained": trained}
         card["score"] = None if self.last or rest["best"] == LOWEST else rest["best"]  # only the best was judged
+        card |= {name: rest[name] for name in ("side", "blue") if rest.get("side") == "red"}
         card["context_rules"] = rest.get("context_rules", rest.get("told_rules", False))
         weights = {name: array for name, array in saved.arrays.items() if name.startswith("policy.")}
         save(to, Checkpoint(weights, card))

@@ -9,6 +9,7 @@ import itertools
 import json
 import math
 import os
+import re
 import signal
 import threading
 import time
@@ -25,9 +26,10 @@ import stockade
 from stockade.baselines import Defender
 from stockade.cage2.actions import ACTION_MASK, N_ACTIONS
 from stockade.cage2.history import MEMORY_SIZE
-from stockade.errors import InputError
+from stockade.cage2.red_view import RED_GATES, RED_OBS_SIZE
+from stockade.errors import InputError, SettingError
 from stockade.files import json_ready, write_durably
-from stockade.learn.agents import Agent, load
+from stockade.learn.agents import Agent, Player, find_player, load
 from stockade.learn.checkpoint import Checkpoint, CheckpointFolder
 from stockade.learn.config import TrainConfig, read_config, refuse_changes, require
 from stockade.learn.evaluate import play
@@ -73,25 +75,51 @@ def make_learner(config: TrainConfig) -> PPO:
     if config.backend == "native":
         lanes = min(config.ppo.shards, config.n_envs)
         ends = [config.n_envs * k // lanes for k in range(lanes + 1)]
-        envs = [make_mixture(cells, end - begin) for begin, end in itertools.pairwise(ends)]
+        # each lane has its own defenders: they run side by side
+        envs = [
+            make_mixture(cells, end - begin, defenders(cells, config.runs)) for begin, end in itertools.pairwise(ends)
+        ]
     else:
         envs = [stockade.make_vec(config.n_envs, config.backend, **vars(cells[0].world))]
-    actions = np.flatnonzero(ACTION_MASK).tolist() if config.action_mask else None
-    limit = config.ppo.time_limit
-    horizon_is_end = limit == "terminal" or (limit == "auto" and config.obs == "memory")  # which shows the clock
-    return PPO(envs, config.ppo, config.seed, actions, horizon_is_end)
+    is_red, limit = config.side == "red", config.ppo.time_limit
+    actions = np.flatnonzero(ACTION_MASK).tolist() if config.action_mask and not is_red else None
+    shows_clock = config.obs == "memory" or is_red
+    horizon_is_end = limit == "terminal" or (limit == "auto" and shows_clock)
+    return PPO(envs, config.ppo, config.seed, actions, horizon_is_end, RED_GATES if is_red else ())
+
+
+def defenders(cells: list[Cell], runs: Path) -> dict[Cell, Player]:
+    """Who defends in each cell where red learns."""
+    found = {}
+    for cell in cells:
+        if cell.blue:
+            found[cell] = player = find_player(cell.blue, runs, greedy=True, last=False, rules=cell.world.rules)
+            if not player.parallel:
+                raise SettingError("blue", cell.blue, "plays one episode after the other; red needs many at once")
+            player.begin(1)
+    return found
 
 
 def _new_run(config: TrainConfig) -> Path:
     """The folder of a new run, unless that would need more memory than the machine has."""
-    inputs, hidden, rows = MEMORY_SIZE, sum(config.ppo.hidden), config.ppo.update_steps * config.n_envs
+    inputs, hidden, rows = (
+        max(MEMORY_SIZE, RED_OBS_SIZE),
+        sum(config.ppo.hidden),
+        config.ppo.update_steps * config.n_envs,
+    )
     per_row = 32 + inputs + 4 * (inputs + 4 * hidden + N_ACTIONS)  # the rollout, and the workspaces of the update
     needed = rows * per_row + config.n_envs * BYTES_PER_WORLD
     available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     problem = f"needs about {size(needed)} of memory with updates of {config.ppo.update_steps} steps; this machine has"
     require(config, ("n_envs",), lambda _: needed <= available, f"{problem} {size(available)}")
-    reds = dict.fromkeys(cell.world.red for cell in cells_of(config))  # checked, and the reference's names shortened
-    run = new_run_folder(config.runs, config.name, f"{config.preset or '-'.join(reds)}-{config.obs}-seed{config.seed}")
+    cells = cells_of(config)  # checked, and the reference's names shortened
+    what = "-".join(dict.fromkeys(cell.world.red for cell in cells)) + f"-{config.obs}"
+    if config.side == "red":
+        defenders(cells, config.runs)  # checks that they are there
+        what = "red-" + "-".join(dict.fromkeys(re.sub(r"\W+", "-", Path(cell.blue).stem) for cell in cells))
+    elif config.preset:
+        what = f"{config.preset}-{config.obs}"
+    run = new_run_folder(config.runs, config.name, f"{what}-seed{config.seed}")
     content = {"stockade": stockade.__version__, **config.to_json()}
     write_durably(run / "config.json", (json.dumps(content, indent=1) + "\n").encode())
     return run
@@ -193,7 +221,7 @@ class _Session:
                 count, every = plural(learner.episodes, "episode"), self.config.checkpoint_episodes
                 due = learner.episodes // every > done // every or learner.episodes >= total
                 if due and self.config.validation_episodes:
-                    row["validation"] = validate(learner.policy, cells_of(self.config), self.config.validation_episodes)
+                    row["validation"] = validate(learner.policy, self.config)
                     self._say(f"after {count}: validation {row['validation']:.2f}")
                 metrics.write(row)
                 shown = f"return {row['return_window']:.2f}, entropy {row['entropy']:.2f}"
@@ -245,7 +273,8 @@ class _Session:
         arrays, rest = self.learner.state()
         rest |= {
             "best": max(score, self.best), "return": float(np.mean(self.window)) if self.window else LOWEST,
-            "seconds": self.seconds, "obs": self.config.obs, "context_rules": self.config.context_rules,
+            "seconds": self.seconds, "obs": self.config.obs if self.config.side == "blue" else "red",
+            "side": self.config.side, "blue": self.config.blue, "context_rules": self.config.context_rules,
             "reward_scale": self.config.ppo.reward_scale,
         }  # fmt: skip
         checkpoint = Checkpoint({**arrays, "window": np.array(self.window)}, rest)
@@ -256,11 +285,14 @@ class _Session:
             self._saved = self.learner.iteration
 
 
-def validate(policy: Policy, cells: list[Cell], episodes: int) -> float:
+def validate(policy: Policy, config: TrainConfig) -> float:
     """Sum over the cells of the mean return by the likeliest actions."""
-    score = 0.0
+    score, cells, episodes = 0.0, cells_of(config), config.validation_episodes
+    others = defenders(cells, config.runs)
     for k, cell in enumerate(cells):
         world, seed = cell.world, VALIDATION_SEED + k * episodes
-        agent = Agent(policy, world.obs, True, cell.context)
-        score += float(play(agent, world.red, world.horizon, episodes, seed, world.rules, reward=world.reward).mean())
+        agent = Agent(policy, world.obs, True, cell.context, side=config.side)
+        blue, red, sign = (others[cell], agent, -1.0) if cell.blue else (agent, world.red, 1.0)
+        returns = play(blue, red, world.horizon, episodes, seed, world.rules, reward=world.reward)
+        score += sign * float(returns.mean())
     return score

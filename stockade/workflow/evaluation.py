@@ -7,9 +7,10 @@ import numpy as np
 import tyro
 
 from stockade.files import JsonFile, json_output
-from stockade.learn.agents import Agent, Player
+from stockade.learn.agents import Agent, AttackerError, Player
 from stockade.learn.evaluate import CELLS, SEEDS_PER_CELL, EvaluateConfig, EvaluateResult, Section
 from stockade.learn.evaluate import evaluate as play_protocol
+from stockade.learn.exploit import AttackResult, evaluate_red
 from stockade.text import Table, fixed
 from stockade.vector.native import NativeVectorEnv
 from stockade.workflow.aligned import AlignedVectorEnv, Episodes, measure
@@ -28,7 +29,11 @@ class Evaluate:
 
     def run(self) -> int:
         with json_output(self.json) as write:
-            result = evaluate(self.settings)
+            result: EvaluateResult | AttackResult
+            try:
+                result = evaluate(self.settings)
+            except AttackerError as error:
+                result = evaluate_red(error.agent, self.settings)
             print(result)
             write(result.to_dict())
         return 0
