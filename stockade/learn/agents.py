@@ -124,7 +124,10 @@ def load(
         raise missing_package(error) from error
 
     if builtin in shipped_names():
-        return agent_of(load(SHIPPED / f"{builtin}-{rules}"), name, greedy, rules)
+        path = SHIPPED / f"{builtin}-{rules}"
+        if not path.with_name(f"{path.name}.json").exists():  # one policy for both rule sets
+            path = SHIPPED / f"{builtin}-current"
+        return agent_of(load(path), name, greedy, rules)
     for path in (runs / name, Path(name)):  # `workflow.policies` finds those of searches
         if (path / "checkpoints").is_dir():
             return agent_of(CheckpointFolder(path / "checkpoints").load_best(last), name, greedy, rules)

@@ -151,6 +151,12 @@ class TrainConfig:
     resume: Annotated[str | None, tyro.conf.arg(metavar="RUN", help_behavior_hint="")] = None
     """Continue this run (name or folder) from its last checkpoint, with its own settings."""
     runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs")  # Folder of all runs.
+    start: Annotated[str | None, tyro.conf.arg(metavar="POLICY", help_behavior_hint="")] = None
+    """Begin with the weights of this policy, for instance champion, instead of random ones."""
+    # Train a defender against attackers that learn against it: in each round one more learns, and joins the pool.
+    league: bool = False
+    league_rounds: int = 4  # Rounds of a league; each has its share of the episodes.
+    league_episodes: int = 20_000  # Episodes for which each attacker of a league learns.
     obs: Literal["bits", "memory"] = "memory"  # The agent sees 52 bits, or these and what it knows from its history.
     horizons: str = ""  # Episodes of several lengths instead, with their shares of the environments: 30,50,100:2.
     tell_rules: bool = True  # With both rule sets, one more observation bit says which of them applies.
@@ -168,8 +174,12 @@ class TrainConfig:
     """The learner. The defaults suit CAGE 2; docs/guides/training.md explains them."""
 
     def __post_init__(self) -> None:
-        counts = ("total_episodes", "n_envs", "horizon", "checkpoint_episodes", "keep_checkpoints")
-        require(self, counts, lambda v: v >= 1, AT_LEAST_1)
+        counts = ("total_episodes", "n_envs", "horizon", "checkpoint_episodes", "keep_checkpoints", "league_rounds")
+        require(self, (*counts, "league_episodes"), lambda v: v >= 1, AT_LEAST_1)
+        if self.league:
+            require(self, ("side",), lambda v: v == "blue", "cannot have a league: its defender learns")
+            require(self, ("rules",), lambda v: v != "both", "cannot have a league: take one rule set")
+            require(self, ("backend",), lambda v: v == "native", "cannot have a league: take native")
         require(self, ("validation_episodes",), lambda v: v >= 0, "must be 0 or more")
         one_of_both = f"is of no use beside --horizons {self.horizons}: leave one out"
         require(self, ("horizon",), lambda v: not self.horizons or v == TrainConfig.horizon, one_of_both)

@@ -264,6 +264,13 @@ class PPO:
         waiting = [self._pool.submit(call) for call in calls[1:]]
         return [calls[0](), *(future.result() for future in waiting)]
 
+    def change_worlds(self, envs: Sequence[AnyVectorEnv]) -> None:
+        """Go on in other environments, as many in each lane; new episodes begin."""
+        for lane, one in zip(self.lanes, envs, strict=True):
+            lane.envs.close()
+            lane.envs = one
+            lane.begin(self._seed, self.iteration)
+
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown()

@@ -142,7 +142,7 @@ class ExportConfig:
         trained = {"settings": settings, **{name: rest[name] for name in ("episodes", "steps", "seconds")}}
         card = {name: rest[name] for name in ("obs", "architecture")} | {"trained": trained}
         card["score"] = None if self.last or rest["best"] == LOWEST else rest["best"]  # only the best was judged
-        card |= {name: rest[name] for name in ("side", "blue") if rest.get("side") == "red"}
+        card |= {"side": "red"} if rest.get("side") == "red" else {}
         card["context_rules"] = rest.get("context_rules", rest.get("told_rules", False))
         weights = {name: array for name, array in saved.arrays.items() if name.startswith("policy.")}
         save(to, Checkpoint(weights, card))

@@ -5,7 +5,6 @@ loop: learner.iterate -> metrics -> checkpoint when due, or when a signal asks t
 """
 
 import contextlib
-import itertools
 import json
 import math
 import os
@@ -34,6 +33,7 @@ from stockade.learn.checkpoint import Checkpoint, CheckpointFolder
 from stockade.learn.config import TrainConfig, read_config, refuse_changes, require
 from stockade.learn.evaluate import play
 from stockade.learn.files import COLUMNS, LOWEST, WINDOW, MetricsFile, find_run, new_run_folder, run_session
+from stockade.learn.league import League
 from stockade.learn.mixture import Cell, cells_of, make_mixture
 from stockade.learn.policy import Policy, one_torch_thread
 from stockade.learn.ppo import PPO, AnyVectorEnv, Iteration
@@ -69,23 +69,32 @@ class StopSignals(contextlib.ExitStack):
         self.received = number
 
 
-def make_learner(config: TrainConfig) -> PPO:
-    cells = cells_of(config)
-    envs: list[AnyVectorEnv]
-    if config.backend == "native":
-        lanes = min(config.ppo.shards, config.n_envs)
-        ends = [config.n_envs * k // lanes for k in range(lanes + 1)]
-        # each lane has its own defenders: they run side by side
-        envs = [
-            make_mixture(cells, end - begin, defenders(cells, config.runs)) for begin, end in itertools.pairwise(ends)
-        ]
-    else:
-        envs = [stockade.make_vec(config.n_envs, config.backend, **vars(cells[0].world))]
+def make_envs(config: TrainConfig, cells: list[Cell]) -> list[AnyVectorEnv]:
+    """The environments of the learner's lanes."""
+    if config.backend != "native":
+        return [stockade.make_vec(config.n_envs, config.backend, **vars(cells[0].world))]
+    lanes = min(config.ppo.shards, config.n_envs)
+    counts = [config.n_envs * (k + 1) // lanes - config.n_envs * k // lanes for k in range(lanes)]
+    return [make_mixture(cells, n, defenders(cells, config.runs)) for n in counts]  # each its own: lanes play at once
+
+
+def make_learner(config: TrainConfig, cells: list[Cell] | None = None) -> PPO:
+    """`cells`: the worlds to learn in; default those of the settings."""
+    envs = make_envs(config, cells_of(config) if cells is None else cells)
     is_red, limit = config.side == "red", config.ppo.time_limit
     actions = np.flatnonzero(ACTION_MASK).tolist() if config.action_mask and not is_red else None
     shows_clock = config.obs == "memory" or is_red
     horizon_is_end = limit == "terminal" or (limit == "auto" and shows_clock)
     return PPO(envs, config.ppo, config.seed, actions, horizon_is_end, RED_GATES if is_red else ())
+
+
+def _begin_with(policy: Policy, config: TrainConfig) -> None:
+    """Take the weights of the policy that `config.start` names."""
+    agent = load(str(config.start), config.runs, rules=config.rules)
+    if not isinstance(agent, Agent) or agent.policy.architecture != policy.architecture or agent.side != config.side:
+        problem = "has another network: take the settings that it was trained with, or leave out --start"
+        raise SettingError("start", config.start, problem)
+    policy.load_weights(agent.policy.save_weights())
 
 
 def defenders(cells: list[Cell], runs: Path) -> dict[Cell, Player]:
@@ -184,15 +193,19 @@ def train(config: TrainConfig, *, progress: bool = True) -> TrainResult:
         asked, config = config, read_config(run)
         refuse_changes(asked, config, ("resume", "runs", "ppo"))
         refuse_changes(asked.ppo, config.ppo)
-    with run_session(run), one_torch_thread(), contextlib.closing(make_learner(config)) as learner:
-        return _Session(config, run, learner, progress).play()
+    with run_session(run), one_torch_thread():
+        league = League(config, run) if config.league else None
+        with contextlib.closing(make_learner(config, league.cells() if league else None)) as learner:
+            return _Session(config, run, learner, progress, league).play()
 
 
 class _Session:
     """One session of a run: from its last checkpoint to its end, or to a signal."""
 
-    def __init__(self, config: TrainConfig, run: Path, learner: PPO, progress: bool) -> None:
-        self.config, self.run, self.learner, self.progress = config, run, learner, progress
+    def __init__(
+        self, config: TrainConfig, run: Path, learner: PPO, progress: bool, league: League | None = None
+    ) -> None:
+        self.config, self.run, self.learner, self.league, self.progress = config, run, learner, league, progress
         self.checkpoints = CheckpointFolder(run / "checkpoints", config.keep_checkpoints)
         self.window: deque[float] = deque(maxlen=WINDOW)
         self.best, self.seconds = LOWEST, 0.0
@@ -204,6 +217,8 @@ class _Session:
                 self.best, self.seconds = float(saved.rest["best"]), float(saved.rest["seconds"])
             except (ValueError, KeyError, TypeError, IndexError) as error:
                 raise InputError(f"{run}: its checkpoint does not fit its config.json: {error}") from error
+        elif config.start:
+            _begin_with(learner.policy, config)
         self._begin = time.perf_counter() - self.seconds
         self._saved = learner.iteration  # when the last checkpoint was written
 
@@ -215,13 +230,18 @@ class _Session:
         before = min(learner.episodes, total)
         bar = progress_bar(self.progress, total=total, initial=before, unit="ep", desc=self.run.name)
         with bar, StopSignals() as stop:
-            while learner.episodes < total and stop.received is None:
+            while stop.received is None:
+                if self.league is not None and self.league.is_due(learner.episodes):
+                    stop.received = self._next_round(self.league)
+                    continue
+                if learner.episodes >= total:
+                    break
                 done = learner.episodes
                 row = self._row(learner.iterate(min(1.0, done / total)))
                 count, every = plural(learner.episodes, "episode"), self.config.checkpoint_episodes
                 due = learner.episodes // every > done // every or learner.episodes >= total
                 if due and self.config.validation_episodes:
-                    row["validation"] = validate(learner.policy, self.config)
+                    row["validation"] = validate(learner.policy, self.config, self._cells())
                     self._say(f"after {count}: validation {row['validation']:.2f}")
                 metrics.write(row)
                 shown = f"return {row['return_window']:.2f}, entropy {row['entropy']:.2f}"
@@ -244,6 +264,22 @@ class _Session:
         rows = metrics.rows()
         columns = {name: np.array([row[name] for row in rows]) for name in COLUMNS}
         return TrainResult(self.run, self.config, columns, stop.received, saved)
+
+    def _cells(self) -> list[Cell]:
+        return cells_of(self.config) if self.league is None else self.league.cells()
+
+    def _next_round(self, league: League) -> int | None:
+        """One more attacker learns and joins; the number of a signal that ended that."""
+        stopped = league.respond(self.learner.policy, self.learner.episodes, self.progress)
+        if stopped is None:
+            self._say(f"{league.table()}\n")
+            with contextlib.suppress(InputError):  # Matplotlib is not installed
+                league.draw()
+            self.learner.change_worlds(make_envs(self.config, league.cells()))
+            if self.learner.episodes < self.config.total_episodes:
+                self.best = LOWEST  # scores against other attackers do not compare
+            self._save(LOWEST)
+        return stopped
 
     def _say(self, line: str) -> None:
         if self.progress:
@@ -276,7 +312,7 @@ class _Session:
             "seconds": self.seconds, "obs": self.config.obs if self.config.side == "blue" else "red",
             "side": self.config.side, "blue": self.config.blue, "context_rules": self.config.context_rules,
             "reward_scale": self.config.ppo.reward_scale,
-        }  # fmt: skip
+        } | ({} if self.league is None else {"round": self.league.round})  # fmt: skip
         checkpoint = Checkpoint({**arrays, "window": np.array(self.window)}, rest)
         if score > self.best and self.checkpoints.save_best(checkpoint):
             self.best = score
@@ -285,9 +321,9 @@ class _Session:
             self._saved = self.learner.iteration
 
 
-def validate(policy: Policy, config: TrainConfig) -> float:
+def validate(policy: Policy, config: TrainConfig, cells: list[Cell]) -> float:
     """Sum over the cells of the mean return by the likeliest actions."""
-    score, cells, episodes = 0.0, cells_of(config), config.validation_episodes
+    score, episodes = 0.0, config.validation_episodes
     others = defenders(cells, config.runs)
     for k, cell in enumerate(cells):
         world, seed = cell.world, VALIDATION_SEED + k * episodes
