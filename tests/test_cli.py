@@ -66,7 +66,7 @@ def test_verify_of_equal_traces_ends_with_the_count_and_code_0(stockade):
 
 def test_verify_takes_folders(stockade):
     code, out, _ = stockade("verify", TRACES)
-    assert (code, out.splitlines()[-1]) == (0, "86600 steps, 63 files, 0 mismatches")
+    assert (code, out.splitlines()[-1]) == (0, "87800 steps, 67 files, 0 mismatches")
 
 
 def test_verify_explains_the_first_mismatch_and_ends_with_code_1(stockade, altered):

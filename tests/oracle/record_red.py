@@ -205,7 +205,12 @@ def record(settings: Recording, envs: list[CybORGEnv], red: str, number: int) ->
         for i, episode in enumerate(episodes):
             blue_action = policies[blue[i]](generator, observations, t)[i]
             episode.step(int(blue_action), int(red_actions[i]))
-    arrays = {"seed": seeds, "valid_steps": np.full(n, settings.horizon, np.int16)}
+    return arrays_of(episodes, seeds)
+
+
+def arrays_of(episodes: list[Episode], seeds: np.ndarray) -> dict[str, np.ndarray]:
+    """Episodes of one length as the arrays of a trace."""
+    arrays = {"seed": seeds, "valid_steps": np.full(len(seeds), len(episodes[0].steps), np.int16)}
     for name in episodes[0].steps[0]:
         arrays[name] = np.array([[s[name] for s in e.steps] for e in episodes], _STEP_TYPES.get(name, np.int8))
     types = _STATE | {"rng_peek": np.uint32, "rng_words": np.uint16, "red_mask": np.uint64, "sus_pids": np.uint16,
@@ -222,18 +227,23 @@ def main(settings: Recording) -> int:
     rules = envs[settings.green[0]][0].rules
     for number, (red, green) in enumerate(product(settings.red, settings.green)):
         arrays = record(settings, envs[green], red, number)
-        meta = {
-            "rules": rules, "red": "player", "red_policy": red, "policy": list(settings.blue),
-            "green": {"sleep": "SleepAgent", "active": "GreenAgent"}[green],
-            "horizon": settings.horizon, "episodes": settings.episodes, "hosts": [_name(host) for host in Host],
-            "subnets": [subnet.name.title() for subnet in Subnet], "red_types": _KINDS, "exploits": _EXPLOITS,
-            "decoys": [BlueClass(BlueClass.DECOY_APACHE + i).name for i in range(len(DECOYS))], "ports": PORTS,
-            "python": sys.version.split()[0], "source": "cage-challenge-2 CybORG 2.1, ChallengeWrapper, Scenario2",
-        }  # fmt: skip
-        path = settings.folder / f"free_{rules}_{red}_{green}.npz"
-        np.savez_compressed(path, **arrays, meta=np.array(json.dumps(meta)))
-        print(f"{path}  {int(arrays['valid_steps'].sum())} steps  {path.stat().st_size:,} bytes", flush=True)
+        write(settings.folder / f"free_{rules}_{red}_{green}.npz", arrays, rules, red, list(settings.blue), green)
     return 0
+
+
+def write(path: Path, arrays: dict[str, np.ndarray], rules: str, red: str, blue: list[str], green: str) -> None:
+    """A trace, with what it is of."""
+    episodes, horizon = arrays["red_action"].shape
+    meta = {
+        "rules": rules, "red": "player", "red_policy": red, "policy": blue,
+        "green": {"sleep": "SleepAgent", "active": "GreenAgent"}[green],
+        "horizon": horizon, "episodes": episodes, "hosts": [_name(host) for host in Host],
+        "subnets": [subnet.name.title() for subnet in Subnet], "red_types": _KINDS, "exploits": _EXPLOITS,
+        "decoys": [BlueClass(BlueClass.DECOY_APACHE + i).name for i in range(len(DECOYS))], "ports": PORTS,
+        "python": sys.version.split()[0], "source": "cage-challenge-2 CybORG 2.1, ChallengeWrapper, Scenario2",
+    }  # fmt: skip
+    np.savez_compressed(path, **arrays, meta=np.array(json.dumps(meta)))
+    print(f"{path}  {int(arrays['valid_steps'].sum())} steps  {path.stat().st_size:,} bytes", flush=True)
 
 
 if __name__ == "__main__":
