@@ -1,7 +1,7 @@
 """`stockade train --league`: a defender that learns against a growing pool of attackers that learned against it.
 
 round k: the defender as it is -> an attacker that learns against it -> the pool -> shares by how much each hurts ->
-the defender learns on. Whoever learned last shows how exploitable the defender is at that moment.
+the defender learns on. Exploitability at a moment: its return against the worst of all attackers that learned so far.
 
 runs/NAME/  defender0.json, ...  red0/, red1/, ... (training runs of red)  league.json (the rounds)  league.svg
 """
@@ -19,11 +19,17 @@ from stockade.learn.config import NEMESIS, TrainConfig
 from stockade.learn.evaluate import mean_interval, play
 from stockade.learn.mixture import Cell, cells_of
 from stockade.learn.policy import Policy
-from stockade.text import Table, fixed, interval
+from stockade.text import Table, interval
 
 LEARNED_SHARE = 0.5  #: of the environments have learned attackers; in the others the given ones attack
 MEASURE_SEED = 2_200_000_000  #: the pool is measured on these seeds and on
 _MEASURED = 500  #: episodes against each attacker
+
+
+def worst_of(row: dict[str, Any]) -> list[float]:
+    """Of a round, the lowest mean return of the defender against an attacker that learned, with its interval."""
+    values: list[list[float]] = [list(value) for value in row["learned"].values()]
+    return min(values)
 
 
 class League:
@@ -98,10 +104,9 @@ class League:
         names = list(self.rounds[0]["given"]) if self.rounds else []
         rows = []
         for row in self.rounds:
-            newest, older = list(row["learned"].values())[-1], [v[0] for v in list(row["learned"].values())[:-1]]
-            others = [interval(*row["given"][name]) for name in names]
-            rows.append([f"{row['episodes']:,}", interval(*newest), fixed(min(older, default=float("nan"))), *others])
-        head = ["episodes", "against the attacker that learned now", "worst of earlier ones", *names]
+            values = [worst_of(row), list(row["learned"].values())[-1], *(row["given"][name] for name in names)]
+            rows.append([f"{row['episodes']:,}", *(interval(*value) for value in values)])
+        head = ["episodes", "worst learned attacker", "newest", *names]
         return Table(head, rows, f"Mean return of the defender, {self._horizon} steps, ± 95%")
 
     def draw(self) -> None:
@@ -112,8 +117,7 @@ class League:
             figure = new_figure(3.2)
             axes = figure.subplots()
             x = [row["episodes"] for row in self.rounds]
-            series: dict[str, list[Any]] = {"attacker that learned at that moment": [
-                list(row["learned"].values())[-1] for row in self.rounds]}  # fmt: skip
+            series = {"worst attacker that has learned so far": [worst_of(row) for row in self.rounds]}
             series |= {name: [row["given"][name] for row in self.rounds] for name in self.rounds[0]["given"]}
             for name, values in series.items():
                 axes.errorbar(x, [v[0] for v in values], [v[1] or 0 for v in values], label=name, marker="o", ms=3)

@@ -195,7 +195,8 @@ def train(config: TrainConfig, *, progress: bool = True) -> TrainResult:
         refuse_changes(asked.ppo, config.ppo)
     with run_session(run), one_torch_thread():
         league = League(config, run) if config.league else None
-        with contextlib.closing(make_learner(config, league.cells() if league else None)) as learner:
+        learner = make_learner(config, league.cells()) if league else make_learner(config)
+        with contextlib.closing(learner):
             return _Session(config, run, learner, progress, league).play()
 
 
