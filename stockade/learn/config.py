@@ -144,8 +144,8 @@ class TrainConfig:
     rules: Literal["current", "leaderboard", "both"] = "current"  # Rule set; with both, half of the environments each.
     n_envs: int = 256  # Environments that run at once.
     seed: int = 0  # Seed of everything: the same seed gives the same agent, bit for bit.
-    # Start from the settings of a preset; other flags change single ones. `champion`: the shipped policy's recipe;
-    # `nemesis`: that of attackers.
+    # Start from the settings of a preset; other flags change single ones. `champion` is the shipped policy's recipe,
+    # and `nemesis` one for attackers.
     preset: Annotated[Literal["champion", "nemesis"] | None, OPTIONAL] = None
     name: Annotated[str | None, OPTIONAL] = None  # Name of the run. Default: made of attacker, observation and seed.
     resume: Annotated[str | None, tyro.conf.arg(metavar="RUN", help_behavior_hint="")] = None
