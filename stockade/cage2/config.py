@@ -81,7 +81,8 @@ class WorldConfig:
         object.__setattr__(self, "horizon", int(self.horizon))
         if not 1 <= self.horizon <= MAX_HORIZON:
             raise SettingError("horizon", self.horizon, f"is out of range; take 1 to {MAX_HORIZON} steps")
-        if self.green != "sleep" and self.red not in RED_AGENTS and read_red(self.red).has_green:
+        planned = self.red not in RED_AGENTS and not is_learned(self.red)
+        if self.green != "sleep" and planned and read_red(self.red).has_green:
             raise SettingError("green", self.green, f"is said twice: red={self.red!r} names a rate of green too")
 
     @property

@@ -37,8 +37,8 @@ class Cell:
         return next((red for red in REDS if self.red.startswith(red)), None)
 
 
-#: Attackers that were learned.
-LEARNED: tuple[str, ...] = ()
+#: Attackers that were learned: against the champion, React-Restore and a defender that sleeps.
+LEARNED = ("nemesis", "nemesis-react-restore", "nemesis-sleep")
 #: The suite. Cell k has the seeds SEED + SEEDS_PER_CELL k, and on from there.
 SUITE: tuple[Cell, ...] = (
     *(Cell("challenge", red, horizon) for red, horizon in CELLS),

@@ -33,6 +33,8 @@ class Evaluate:
             try:
                 result = evaluate(self.settings)
             except AttackerError as error:
+                if self.settings.suite != "challenge":
+                    raise
                 result = evaluate_red(error.agent, self.settings)
             print(result)
             write(result.to_dict())
