@@ -32,7 +32,7 @@ class League:
     """Folders of runs of `stockade train --league`."""
     exploits: tuple[Path, ...] = ()  # Folders of `stockade exploit` that judge them, and others to compare with.
     json: Path = ROOT / "benchmarks" / "results" / "league" / "league.json"  # Where the result goes.
-    image: Path = ROOT / "docs" / "images" / "league.svg"  # Where the figure goes.
+    image: Path = ROOT / "docs" / "images" / "league.svg"  # Where the figure goes, and beside it as PDF.
 
     def run(self) -> int:
         leagues = {folder.name: json.loads((folder / "league.json").read_text()) for folder in self.folders}
@@ -45,7 +45,8 @@ class League:
         self.json.parent.mkdir(parents=True, exist_ok=True)
         content = {"stamp": machine_stamp(), "leagues": leagues, "exploits": short}
         write_durably(self.json, (as_json(content) + "\n").encode())
-        write_durably(self.image, rendered(_figure(leagues), "svg"))
+        for kind in ("svg", "pdf"):
+            write_durably(self.image.with_suffix(f".{kind}"), rendered(_figure(leagues), kind))
         for name, league in leagues.items():
             rows = [[f"{row['episodes']:,}", interval(*worst_of(row)), *(interval(*v) for v in row["given"].values())]
                     for row in league["rounds"]]  # fmt: skip
