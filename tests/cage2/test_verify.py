@@ -49,7 +49,7 @@ def with_meta(arrays: dict[str, np.ndarray], **changes) -> dict[str, np.ndarray]
 
 # ------------------------------------------------------------------------------------------------------ equal, unequal
 def test_all_traces_are_in_the_repository():
-    assert len(FILES) == 63
+    assert len(FILES) == 67
     assert find_traces([TRACES]) == FILES
 
 
