@@ -6,6 +6,7 @@ Profiles of hypothesis, chosen by `HYPOTHESIS_PROFILE`:
 """
 
 import os
+import signal
 from multiprocessing import forkserver
 from pathlib import Path
 
@@ -22,6 +23,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 forkserver.set_forkserver_preload(
     ["stockade.cage2.preload_fast", "stockade.cage2.preload_cyborg", "stockade.workflow.training"]
 )
+
+#: A shell's background job ignores Ctrl-C, and so would every process that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 DATA = Path(__file__).parent / "data"
 
