@@ -110,7 +110,7 @@ def _load(path: Path) -> dict[str, np.ndarray]:
 
 def test_traces_are_there():
     free = [path for path in _FILES if path.stem.startswith("free_")]
-    assert (len(_FILES) - len(free), len(free)) == (35, 28)
+    assert (len(_FILES) - len(free), len(free)) == (35, 32)
 
 
 @pytest.mark.parametrize("path", _FILES, ids=lambda path: path.stem)
