@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from stockade.cage2.chance import GREEN_RATE
 from stockade.cage2.green import GREEN_ACTS, GREEN_FOLLOWS_PLAN, GREEN_SLEEPS
 from stockade.cage2.kernel import SETTINGS
 from stockade.cage2.state import BLINE, MEANDER, MIX, PLANNED, PLAYER, SLEEPING
@@ -16,7 +17,7 @@ MAX_HORIZON = 30_000  #: counters in the state have 16 bits
 MAX_WEIGHT = 1e300  #: beyond it a reward could be infinite
 RULES = ("current", "leaderboard")
 OBSERVATIONS = ("bits", "memory")
-GREEN = {"sleep": 0.0, "active": 0.5}  #: how often green scans a host
+GREEN = {"sleep": 0.0, "active": GREEN_RATE}  #: how often green scans a host
 _WORDS = {"rules": RULES, "chance": ("fast", "cyborg"), "green": tuple(GREEN), "obs": OBSERVATIONS}
 
 

@@ -309,6 +309,14 @@ def find_player(name: str, runs: Path, *, greedy: bool, last: bool, rules: str) 
     return as_player(policy, name, greedy)
 
 
+def find_defender(setting: str, name: str, runs: Path, rules: str) -> Player:
+    """Who defends while red learns, by the name that a setting gives."""
+    player = find_player(name, runs, greedy=True, last=False, rules=rules)
+    if not player.parallel:
+        raise SettingError(setting, name, "plays one episode after the other; red needs many at once")
+    return player
+
+
 def _imported(module: str, attribute: str) -> Any:
     """An object of a module in the current folder or on the path."""
     name, here = f"{module}:{attribute}", str(Path.cwd())

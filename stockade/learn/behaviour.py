@@ -6,13 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stockade.cage2.actions import ACTION_HOST, ACTION_KIND, EXPLOIT, FALSE, IMPACT, RED_TYPES, RESTORE
-from stockade.cage2.scenario import HOSTS, N_HOSTS, SERVICE_DOWN_COST
+from stockade.cage2.scenario import HOSTS, N_HOSTS, RESTORE_COST, SERVICE_DOWN_COST
 from stockade.learn.agents import as_player
 from stockade.learn.evaluate import mean_interval
 from stockade.text import Table, fixed, interval
 from stockade.vector.native import NativeVectorEnv
 
-_RESTORE_COST = 1.0
 _MOST_HOSTS = 4  #: that a sentence names
 _RARE = 0.05  #: what is rarer per episode is not told
 
@@ -117,7 +116,7 @@ def watch(
             blue = np.asarray(truth.blue_action)
             restores += np.bincount(ACTION_HOST[blue[ACTION_KIND[blue] == RESTORE]], minlength=N_HOSTS)
         player.end()
-    down, repairs = SERVICE_DOWN_COST / 10 * service / episodes, _RESTORE_COST * restores.sum() / episodes
+    down, repairs = SERVICE_DOWN_COST / 10 * service / episodes, RESTORE_COST / 10 * restores.sum() / episodes
     return Behaviour(
         str(red) if isinstance(red, str) else str(getattr(red, "name", "policy")), horizon, returns,
         Costs(max(0.0, float(-returns.mean() - down - repairs)), float(down), float(repairs)),

@@ -96,10 +96,11 @@ def command_of(folder: Path) -> str:
 def find_run(name: str, runs: Path) -> Path:
     """Folder of a training run, by its name or path."""
     folder = find_folder(name, runs)
-    if is_search(folder):
+    command = command_of(folder)
+    if command == "search":
         raise InputError(f"{folder} is a search, not a training run; to continue it: stockade search --resume "
                          f"{folder}; to play its best policy: stockade evaluate {folder}")  # fmt: skip
-    if (command := command_of(folder)) != "train":
+    if command != "train":
         raise InputError(f"{folder} is a result of {command}, not a training run; to continue it: stockade {command} "
                          f"--resume {folder}; its trainings are in {folder}/seed*")  # fmt: skip
     return folder

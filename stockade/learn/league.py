@@ -110,7 +110,7 @@ class League:
         return Table(head, rows, f"Mean return of the defender, {self._horizon} steps, ± 95%")
 
     def draw(self) -> None:
-        """league.svg: the defender's return over its training, against the newest attacker and the given ones."""
+        """league.svg: the defender's return over its training, against the worst attacker so far and the given ones."""
         from stockade.figures import legend_below, new_figure, paper_style, rendered
 
         with paper_style():

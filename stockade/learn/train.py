@@ -28,7 +28,7 @@ from stockade.cage2.history import MEMORY_SIZE
 from stockade.cage2.red_view import RED_GATES, RED_OBS_SIZE
 from stockade.errors import InputError, SettingError
 from stockade.files import json_ready, write_durably
-from stockade.learn.agents import Agent, Player, find_player, load
+from stockade.learn.agents import Agent, Player, find_defender, load
 from stockade.learn.checkpoint import Checkpoint, CheckpointFolder
 from stockade.learn.config import TrainConfig, read_config, refuse_changes, require
 from stockade.learn.evaluate import play
@@ -102,10 +102,8 @@ def defenders(cells: list[Cell], runs: Path) -> dict[Cell, Player]:
     found = {}
     for cell in cells:
         if cell.blue:
-            found[cell] = player = find_player(cell.blue, runs, greedy=True, last=False, rules=cell.world.rules)
-            if not player.parallel:
-                raise SettingError("blue", cell.blue, "plays one episode after the other; red needs many at once")
-            player.begin(1)
+            found[cell] = find_defender("blue", cell.blue, runs, cell.world.rules)
+            found[cell].begin(1)
     return found
 
 
