@@ -62,7 +62,10 @@ RED_FEATURE_NAMES: tuple[str, ...] = (
 )  # fmt: skip
 RED_OBS_SIZE = len(RED_FEATURE_NAMES)
 #: Of each of the 56 actions the bit of the observation that says that red can try it; -1 for Sleep: it always can.
-RED_GATES: tuple[int, ...] = (-1, *range(221, 224), *(*range(N_HOSTS),) * 2, *(*range(N_HOSTS, 2 * N_HOSTS),) * 2)
+RED_GATES: tuple[int, ...] = (
+    -1, *(RED_FEATURE_NAMES.index(f"knows subnet {subnet}") for subnet in SUBNETS),
+    *(*range(N_HOSTS),) * 2, *(*range(N_HOSTS, 2 * N_HOSTS),) * 2,
+)  # fmt: skip
 
 #: (256,) eight bits as eight bytes, lowest first; and the clock's bits by steps left, up to its last threshold.
 _SPREAD = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little").view(np.uint64)[:, 0].copy()

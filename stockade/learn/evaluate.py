@@ -28,7 +28,8 @@ from stockade.vector.native import NativeVectorEnv
 if TYPE_CHECKING:
     from stockade.learn.robustness import Robustness
 
-REDS = ("bline", "meander", "sleep")
+SCRIPTED = ("bline", "meander")  #: the challenge's attackers that do attack
+REDS = (*SCRIPTED, "sleep")
 HORIZONS = (30, 50, 100)
 #: Cells of the protocol, in the order of tables and seeds.
 CELLS = tuple((red, horizon) for red in REDS for horizon in HORIZONS)

@@ -13,13 +13,12 @@ import numpy as np
 import stockade
 from stockade.cage2.config import RULES
 from stockade.learn.agents import Player
-from stockade.learn.evaluate import CELLS, REDS, SEEDS_PER_CELL, CellResult, EvaluateConfig, play
+from stockade.learn.evaluate import CELLS, REDS, SCRIPTED, SEEDS_PER_CELL, CellResult, EvaluateConfig, play
 from stockade.text import Shown, Table, fixed, interval, plural
 
 #: Changes with the list of cells, their order (which gives them their seeds) or the meaning of a figure.
 ROBUSTNESS_VERSION = 1
 HORIZON = 100  #: of every cell but the challenge's shorter ones
-_ATTACKERS = ("bline", "meander")
 
 
 @dataclass(frozen=True)
@@ -42,14 +41,14 @@ LEARNED = ("nemesis", "nemesis-react-restore", "nemesis-sleep")
 #: The suite. Cell k has the seeds SEED + SEEDS_PER_CELL k, and on from there.
 SUITE: tuple[Cell, ...] = (
     *(Cell("challenge", red, horizon) for red, horizon in CELLS),
-    *(Cell("delay", f"{red}+delay:10") for red in _ATTACKERS),
-    *(Cell("idle", f"{red}+idle:0.2") for red in _ATTACKERS),
-    *(Cell("errors", f"{red}+noise:0.1") for red in _ATTACKERS),
+    *(Cell("delay", f"{red}+delay:10") for red in SCRIPTED),
+    *(Cell("idle", f"{red}+idle:0.2") for red in SCRIPTED),
+    *(Cell("errors", f"{red}+noise:0.1") for red in SCRIPTED),
     *(Cell("switch", red) for red in ("meander>bline@50", "meander>bline@20-80", "bline>meander@50")),
     *(Cell("style", red) for red in ("bline-detour", "meander-aggressive", "meander-stealthy")),
-    *(Cell("green", f"{red}+green:{rate}") for red in _ATTACKERS for rate in (0.1, 0.25, 0.5)),
+    *(Cell("green", f"{red}+green:{rate}") for red in SCRIPTED for rate in (0.1, 0.25, 0.5)),
     Cell("green", "sleep+green:0.5"),
-    *(Cell("rules", red, other_rules=True) for red in _ATTACKERS),
+    *(Cell("rules", red, other_rules=True) for red in SCRIPTED),
     *(Cell("learned", red) for red in LEARNED),
 )
 
@@ -136,7 +135,7 @@ def measure(
         results.append(CellResult.of(cell.red, cell.horizon, returns))
         done()
     means = {red: results[CELLS.index((red, HORIZON))].mean for red in REDS}
-    hardest = min(_ATTACKERS, key=means.__getitem__)
+    hardest = min(SCRIPTED, key=means.__getitem__)
     cells = []
     for cell, result in zip(SUITE, results, strict=True):
         base = (cell.base or hardest) if cell.horizon == HORIZON else None

@@ -9,7 +9,7 @@ import html
 import json
 import re
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -20,7 +20,7 @@ import tyro
 
 from stockade.errors import InputError, missing_package
 from stockade.files import check_writable, write_durably
-from stockade.learn.files import check_runs, find_folder, is_search, read_metrics
+from stockade.learn.files import check_runs, command_of, find_folder, read_metrics
 from stockade.learn.runs import WORLD, compare, read_settings, read_summary
 from stockade.report.charts import Curve, Estimate, curves, estimates, values
 from stockade.text import Table, duration, fixed, interval, plural
@@ -39,6 +39,9 @@ CELL_COLUMNS = {"red": "attacker", "horizon": "steps", "mean": "mean", "interval
                 "q05": "5% quantile"}  # fmt: skip
 SUITE_COLUMNS = {"group": "cells", "attacker": "attacker", "horizon": "steps", "mean": "mean", "interval": "± 95%",
                  "q05": "5% quantile", "worst": "worst", "ratio": "ratio"}  # fmt: skip
+
+AGAINST_COLUMNS = {"red": "attacker", "mean": "mean", "interval": "± 95%", "q05": "5% quantile", "worst": "worst",
+                   "impact_share": "episodes with an Impact"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -142,6 +145,36 @@ def search_sections(folder: Path) -> list[Section]:
     return [*sections, Section("All orders that were judged", table), _settings(folder)]
 
 
+def exploit_sections(folder: Path) -> list[Section]:
+    """Attackers that learned against a policy: what the strongest does to it, returns, learning curves, settings."""
+    result: dict[str, Any] = {"words": [], "against": []}  # while it trains
+    path = folder / "exploit.json"
+    try:
+        result = json.loads(path.read_text()) if path.exists() else result
+        said = "\n".join(result["words"])
+        rows = [[_figure(cell[name]) for name in AGAINST_COLUMNS] for cell in result["against"]]
+        means = []
+        for cell in result["against"]:
+            low, high = cell["mean"] - (half := cell["interval"] or 0.0), cell["mean"] + half
+            means.append(Estimate(cell["red"], cell["mean"], low, high, f"5% quantile {fixed(cell['q05'])}"))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} cannot be used: {error!r}") from error
+    lines = []
+    for run in sorted(folder.glob("seed*/metrics.csv")):
+        if found := read_metrics(run):
+            x, y = (np.array([row[key] for row in found]) for key in ("episodes", "return_window"))
+            lines.append(Curve(run.parent.name, x, y))
+    if not lines:
+        raise InputError(f"{folder} has no metrics yet: nothing to report")
+    trained = curves("episodes", "return of the attacker", lines)
+    judged = [
+        Section("What the strongest attacker does", said),
+        Section("Return of the policy against each attacker, 95% interval", estimates("return of an episode", means)),
+        Section("Against each attacker", Table(list(AGAINST_COLUMNS.values()), rows)),
+    ]
+    return [*(judged if rows else []), Section("Trainings, mean of the last 1000 episodes", trained), _settings(folder)]
+
+
 def comparison_sections(folders: Sequence[Path], episodes: int) -> list[Section]:
     """Training runs side by side: what differs, curves over each other, greedy play on common seeds."""
     metrics = {folder.name: read_metrics(folder / "metrics.csv") for folder in folders}
@@ -209,7 +242,7 @@ def _figure(value: Any) -> Any:
 
 # ------------------------------------------------------------------------------------------------------------ the page
 def report(sources: Sequence[Path], episodes: int = 1000) -> str:
-    """The page of a run's or search's folder, of an evaluation's file, or of runs compared by so many episodes."""
+    """The page of a folder in runs/, of an evaluation's file, or of runs compared by so many episodes."""
     try:
         from bokeh.embed import components
         from bokeh.resources import Resources
@@ -234,24 +267,29 @@ def report(sources: Sequence[Path], episodes: int = 1000) -> str:
 
 def _content(sources: Sequence[Path], episodes: int) -> tuple[str, list[Section]]:
     """What a page is about, and its sections."""
-    kinds = ["evaluation" if source.is_file() else "search" if is_search(source) else "training run"
-             for source in sources]  # fmt: skip
+    pages: dict[str, tuple[str, Callable[[Path], list[Section]]]] = {
+        "train": ("training run", run_sections),
+        "search": ("search", search_sections),
+        "exploit": ("attackers that learned against a policy", exploit_sections),
+        "evaluate": ("evaluation", evaluation_sections),
+    }
+    commands = ["evaluate" if source.is_file() else command_of(source) for source in sources]
     if len(sources) == 1:
-        make = {"evaluation": evaluation_sections, "search": search_sections, "training run": run_sections}[kinds[0]]
-        return kinds[0], make(sources[0])
-    if set(kinds) != {"training run"}:
-        raise InputError("only training runs are compared: name runs, or one search or evaluation")
+        what, make = pages[commands[0]]
+        return what, make(sources[0])
+    if set(commands) != {"train"}:
+        raise InputError("only training runs are compared: name runs, or one search, evaluation or result of exploit")
     return f"comparison of {plural(len(sources), 'run')}", comparison_sections(sources, episodes)
 
 
 @dataclass(frozen=True)
 class Report:
-    """Write a page about a training run, a search or an evaluation: charts, settings, verdict. Runs are compared."""
+    """Write a page about a run, a search, an evaluation or a result of exploit: charts, settings. Runs are compared."""
 
     names: Annotated[
         tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="NAME [NAME ...]", help_behavior_hint="")
     ]
-    """Runs, or a search: names or folders; or the file that `stockade evaluate --json FILE` wrote."""
+    """Runs, a search, a result of exploit: names or folders; or the file that `stockade evaluate --json FILE` wrote."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
     """Write the page here. Default: report.html in the folder of the first; of FILE.json it is FILE.html."""
     open: bool = False  # Open the page in the browser.

@@ -1,19 +1,15 @@
 """Learned attackers of the package on the real CybORG 2.1, where one is installed: equal rewards, seed for seed."""
 
 import os
-import warnings
 
 import pytest
 
 import stockade
-from stockade.integrations.cyborg import CybORGEnv, detect_rules, load_reference
+from stockade.integrations.cyborg import CybORGEnv
+from tests.integrations.reference import rules_of_the_reference
 from tests.oracle import record_learned, record_red
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # gym announces its own end
-    pytest.importorskip("CybORG", reason="CybORG 2.1 is not installed; docs/guides/cyborg.md says how")
-    load_reference()
-    RULES = detect_rules()
+RULES = rules_of_the_reference()
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 EPISODES = int(os.environ.get("STOCKADE_CYBORG_EPISODES", "20"))

@@ -10,7 +10,6 @@ import importlib
 import inspect
 import json
 import os
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,15 +21,12 @@ from gymnasium.utils.env_checker import check_env
 import stockade
 from stockade.cage2.actions import ACTION_NAMES, FALSE, red_action_name
 from stockade.cage2.scenario import HOSTS
-from stockade.integrations.cyborg import TRUE_STATE, CybORGEnv, detect_rules, load_reference
+from stockade.integrations.cyborg import TRUE_STATE, CybORGEnv
 from tests.integrations import stand_in
+from tests.integrations.reference import rules_of_the_reference
 from tests.oracle import record_red
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # gym announces its own end
-    pytest.importorskip("CybORG", reason="CybORG 2.1 is not installed; docs/guides/cyborg.md says how")
-    load_reference()
-    RULES = detect_rules()
+RULES = rules_of_the_reference()
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

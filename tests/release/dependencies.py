@@ -1,5 +1,6 @@
 """Constraints for pip, of pyproject.toml: `python tests/release/dependencies.py oldest` prints the oldest versions that
-it allows, `newest` none. In both, what only developers need has the version in constraints.txt."""
+it allows, `newest` none. In both, what only developers need has the version in constraints.txt, and so has Torch: other
+versions of it are gigabytes, for nothing in Stockade that depends on them."""
 
 import re
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = ("dev", "docs")  #: extras for developers
+FIXED = ("torch",)  #: the tested version in every environment
 
 
 def project() -> dict:
@@ -27,8 +29,9 @@ def oldest() -> dict[str, str]:
 def constraints(age: str) -> list[str]:
     pins = oldest()
     tools = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line and line[0] != "#"]
-    tools = [line for line in tools if line.partition("==")[0] not in {*pins, "llvmlite"}]  # which goes with Numba
-    return [*tools, *(f"{name}=={least}" for name, least in pins.items() if age == "oldest")]
+    free = pins.keys() - set(FIXED) | {"llvmlite"}  # which goes with Numba
+    kept = [line for line in tools if line.partition("==")[0] not in free]
+    return [*kept, *(f"{name}=={least}" for name, least in pins.items() if age == "oldest" and name in free)]
 
 
 if __name__ == "__main__":

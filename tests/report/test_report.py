@@ -11,8 +11,16 @@ import stockade
 from stockade import cli
 from stockade.errors import InputError
 from stockade.learn.evaluate import play
+from stockade.learn.exploit import ExploitConfig, exploit
 from stockade.learn.files import read_metrics
-from stockade.report.command import comparison_sections, evaluation_sections, report, run_sections, search_sections
+from stockade.report.command import (
+    comparison_sections,
+    evaluation_sections,
+    exploit_sections,
+    report,
+    run_sections,
+    search_sections,
+)
 
 pytest.importorskip("bokeh")
 HOSTILE = "<img src=x onerror=alert(1)><!--<script>alert(2)"  # the latter would swallow the end of a real script
@@ -39,6 +47,8 @@ def runs(tmp_path_factory):
     content = {"format": 2, "classes": classes, "precedences": precedences, "curves": curves, "goal": "mean",
                "verdict": f"a before b. {HOSTILE}"}  # fmt: skip
     (search / "summary.json").write_text(json.dumps(content))
+    exploit(ExploitConfig("react-restore", seeds=2, total_episodes=64, horizon=10, episodes=20, n_envs=32,
+                          name="exploited", runs=folder), progress=False)  # fmt: skip
     score = stockade.evaluate("react-restore", suite="robustness", episodes=2, progress=False)
     (folder / "score.json").write_text(json.dumps(score.to_dict() | {"policy": HOSTILE}))
     return folder
@@ -94,6 +104,25 @@ def test_an_evaluation_shows_its_cells_and_the_worst_of_the_suite(runs, tmp_path
     assert len(named(evaluation_sections(tmp_path / "plain.json"), "All cells").content.rows) == 9
 
 
+def test_a_result_of_exploit_shows_the_attackers_and_before_its_end_their_trainings(runs, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(runs / "exploited", folder)
+    result = json.loads((folder / "exploit.json").read_text())
+    sections = exploit_sections(folder)
+    assert named(sections, "What the strongest attacker does").content.splitlines() == result["words"]
+    means = columns(named(sections, "Return of the policy against each attacker, 95% interval"))[0]
+    assert means["value"] == [cell["mean"] for cell in result["against"]]
+    last = [read_metrics(folder / name / "metrics.csv")[-1]["return_window"] for name in ("seed0", "seed1")]
+    trained = columns(named(sections, "Trainings, mean of the last 1000 episodes"))
+    assert [data["y"][-1] for data in trained] == last
+
+    (folder / "exploit.json").unlink()
+    assert [section.title for section in exploit_sections(folder)] == [section.title for section in sections[3:]]
+    (folder / "exploit.json").write_text("{}")
+    with pytest.raises(InputError, match=r"exploit\.json cannot be used"):
+        report([folder])
+
+
 @pytest.mark.parametrize("content", ["{}", "[]", "no JSON", '{"cells": [{}]}'])
 def test_a_file_that_is_no_evaluation_is_named(tmp_path, capsys, content):
     (tmp_path / "other.json").write_text(content)
@@ -124,7 +153,7 @@ def test_only_runs_are_compared_and_what_is_damaged_is_named(runs, tmp_path):
 
 
 @pytest.mark.parametrize("width", [1280, 400])
-@pytest.mark.parametrize("which", ["first", "search", "both", "score"])
+@pytest.mark.parametrize("which", ["first", "search", "both", "score", "exploited"])
 def test_pages_draw_their_charts_ask_for_nothing_and_run_no_name(browser, runs, tmp_path, capsys, which, width):
     names = {"both": ["first", f"second {HOSTILE}"], "score": [str(runs / "score.json")]}.get(which, [which])
     page = tmp_path / "report.html"
