@@ -25,15 +25,14 @@ from stockade.cage2.scenario import HOSTS
 from stockade.errors import InputError, flag_of
 from stockade.files import check_writable, write_durably
 from stockade.learn.config import CHAMPION, PPOConfig, TrainConfig
-from stockade.learn.evaluate import CELLS, PUBLISHED, REDS
+from stockade.learn.evaluate import CELLS, PUBLISHED, REDS, SCRIPTED
 from stockade.text import Table, interval
 
 PAGES = tuple(sorted((ROOT / "docs" / "results").glob("champion*.md")))
 #: Actions, hosts and decoys that are rarer than this per episode are left out.
 _RARE = 0.02
 _SHOWN_STEPS = 8
-_ATTACKERS = ("bline", "meander")
-_COLUMNS = [(red, rules) for red in _ATTACKERS for rules in RULE_SETS]
+_COLUMNS = [(red, rules) for red in SCRIPTED for rules in RULE_SETS]
 _HEADS = [f"{RED_NAMES[red]}, `{rules}`" for red, rules in _COLUMNS]
 _NEVER = {"preset", "name", "runs", "resume", "seed", "tensorboard", "ppo", "threads", "backend"}
 
@@ -135,7 +134,8 @@ def ablations(results: Path) -> Table:
 
 def _sum(entry: Any, red: str | None) -> float:
     """Sum of the cells under the rules `current`, against one attacker or all."""
-    return float(sum(cell["mean"] for cell in entry["rules"]["current"]["cells"] if red in (None, cell["red"])))
+    cells = entry["rules"]["current"]["cells"]
+    return math.fsum(cell["mean"] for cell in cells if red in (None, cell["red"]))  # `sum` depends on Python's version
 
 
 def cyborg(rules: str, results: Path) -> Table:
@@ -193,7 +193,7 @@ def actions(results: Path) -> Table:
 
 def aim(results: Path) -> Table:
     """What its fixes met, rules `current`."""
-    found = [(kind, red, _world(results, red)["aim"][kind]) for kind in ("Remove", "Restore") for red in _ATTACKERS]
+    found = [(kind, red, _world(results, red)["aim"][kind]) for kind in ("Remove", "Restore") for red in SCRIPTED]
     rows = [[f"{kind}, {RED_NAMES[red]}", *(f"{100 * share[name]:.0f}%" for name in ("root", "user", "nobody"))]
             for kind, red, share in found if share]  # fmt: skip
     return Table(["of its", "met red with root", "as a user", "met nobody"], rows, align="lrrr")
@@ -211,7 +211,7 @@ def decoys(results: Path) -> Table:
 
 def hosts(results: Path) -> Table:
     """Analyse, Remove and Restore per episode by host, rules `current`."""
-    places = [(red, kind) for red in _ATTACKERS for kind in ("Analyse", "Remove", "Restore")]
+    places = [(red, kind) for red in SCRIPTED for kind in ("Analyse", "Remove", "Restore")]
     counts = [_world(results, red)[f"{kind.lower()}_hosts"] for red, kind in places]
     rows = [[host, *(f"{count[host]:.2f}" if host in count else "" for count in counts)]
             for host in HOSTS if max(count.get(host, 0.0) for count in counts) >= _RARE]  # fmt: skip
