@@ -62,6 +62,7 @@ def make_vec(
     """Many environments behind one step.
 
     Args:
+        n_envs: how many.
         backend: `native` (the built-in world, compiled), or for any environment `serial`, `pipes`, `shared_memory`,
             `async`, `ray`. Actors of `ray` hold the built-in world as compiled batches too.
         env: a function that makes a Gymnasium environment, for every backend but `native`; default the built-in world.
