@@ -1,6 +1,6 @@
 """Constraints for pip, of pyproject.toml: `python tests/release/dependencies.py oldest` prints the oldest versions that
 it allows, `newest` none. In both, what only developers need has the version in constraints.txt, and so has Torch: other
-versions of it are gigabytes, for nothing in Stockade that depends on them."""
+versions of it are gigabytes to download. The least version of Torch is therefore not tested."""
 
 import re
 import sys
