@@ -4,12 +4,12 @@ import functools
 import itertools
 
 import gymnasium
-import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 import stockade
 from stockade.vector import SyntheticEnv, check_vector_env, make_vector
+from tests.contract.policies import attack, defend
 
 MODES = ("next_step", "same_step", "disabled")
 PROCESS_BACKENDS = ("pipes", "shared_memory", "async")
@@ -72,18 +72,7 @@ def test_a_foreign_process_backend():
     assert {"copies", "single_environments", "nothing_left"} <= set(report.passed)
 
 
-def _defend(observations):
-    """A policy of blue: restore the first host with activity, if only green's, so that red's reward is random."""
-    active = observations.reshape(-1, 13, 4)[:, :, 0]
-    return np.where(active.any(axis=1), 132 + active.argmax(axis=1), 1)
-
-
-def _attack(observations):
-    """A policy of red: scan its own host."""
-    return np.full(len(observations), 12)
-
-
-SEATS = {"red": {"side": "red", "blue": _defend}, "blue": {"red": _attack}, "both": {"side": "both"}}
+SEATS = {"red": {"side": "red", "blue": defend}, "blue": {"red": attack}, "both": {"side": "both"}}
 
 
 def seats():
