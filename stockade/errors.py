@@ -16,7 +16,8 @@ from gymnasium import error as gymnasium_error
 FLAGS = {"red": "--red-agent", "horizon": "--max-steps"}
 #: Which extra installs a package that is imported only when it is needed.
 _EXTRAS = {"torch": "train", "safetensors": "train", "tensorboard": "train", "ray": "ray", "matplotlib": "plots",
-           "bokeh": "plots", "stable_baselines3": "sb3", "sb3_contrib": "sb3", "pettingzoo": "pettingzoo"}  # fmt: skip
+           "bokeh": "plots", "stable_baselines3": "sb3", "sb3_contrib": "sb3", "pettingzoo": "pettingzoo",
+           "numba_cuda": "cuda"}  # fmt: skip
 
 
 class InputError(ValueError):

@@ -63,9 +63,10 @@ def make_vec(
 
     Args:
         n_envs: how many.
-        backend: `native` (the built-in world, compiled), or for any environment `serial`, `pipes`, `shared_memory`,
-            `async`, `ray`. Actors of `ray` hold the built-in world as compiled batches too.
-        env: a function that makes a Gymnasium environment, for every backend but `native`; default the built-in world.
+        backend: `native` (the built-in world, compiled), `cuda` (the same on a GPU), or for any environment `serial`,
+            `pipes`, `shared_memory`, `async`, `ray`. Actors of `ray` hold the built-in world as compiled batches too.
+        env: a function that makes a Gymnasium environment, for every backend but `native` and `cuda`; default the
+            built-in world.
         **options: of the built-in world (`red`, `horizon`, `rules`, `chance`, `green`, `obs`, `reward`, `obs_dtype`,
             `info`, `action_mask`, `render_mode`, `side`, `blue`: see CAGE2Env) and of the backend (`autoreset_mode`,
             `copy`, ...: see `stockade.vector.BackendOptions`).
@@ -74,15 +75,20 @@ def make_vec(
         A Gymnasium vector environment with `true_state()`, `snapshot()`, `restore()` and more, see `BaseVectorEnv`.
         Those of `async` and `ray` also have `async_reset()`, `recv()` and `send()`.
     """
-    if backend not in BACKENDS:
-        raise ValueError(f"backend={backend!r} is unknown; take one of {', '.join(map(repr, BACKENDS))}")
+    known = (*BACKENDS, "cuda")
+    if backend not in known:
+        raise ValueError(f"backend={backend!r} is unknown; take one of {', '.join(map(repr, known))}")
     world: dict[str, Any] = {name: value for name, value in options.items() if name in _WORLD_OPTIONS}
     rest: Any = {name: value for name, value in options.items() if name not in world}
     check_options(backend, rest)
-    if backend == "native":
+    if backend in ("native", "cuda"):
         if env is not None:
-            raise ValueError("backend='native' runs the built-in world only; take another backend for env=")
-        return NativeVectorEnv(n_envs, **world, **rest)
+            raise ValueError(f"backend={backend!r} runs the built-in world only; take another backend for env=")
+        if backend == "native":
+            return NativeVectorEnv(n_envs, **world, **rest)
+        from stockade.vector.cuda import CudaVectorEnv  # loads Numba's CUDA target
+
+        return CudaVectorEnv(n_envs, **world, **rest)
     if env is not None:
         if world:
             raise ValueError(f"{sorted(world)} are options of the built-in world; with env= set them in your function")

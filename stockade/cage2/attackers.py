@@ -16,6 +16,7 @@ from stockade.cage2.state import (
     PLANNED,
     STEALTHY,
     bit,
+    count_bits,
 )
 
 
@@ -324,8 +325,8 @@ def begin_turn(world, settings):
 def err(world):
     """Do anything that red can try, but Sleep: every such action is equally likely."""
     subnets, addresses, names = world.known_subnets, world.known_addresses, world.known_names
-    n_subnets, n_addresses = scenario.BIT_COUNT[subnets], scenario.BIT_COUNT[addresses]
-    pick = chance.one_of(world, n_subnets + 2 * n_addresses + 2 * scenario.BIT_COUNT[names])
+    n_subnets, n_addresses = count_bits(subnets), count_bits(addresses)
+    pick = chance.one_of(world, n_subnets + 2 * n_addresses + 2 * count_bits(names))
     if pick < n_subnets:
         return do(world, actions.DISCOVER_SYSTEMS, FIRST_SUBNET + chance.any_host(world, subnets))
     if pick < n_subnets + 2 * n_addresses:

@@ -285,13 +285,16 @@ class Batch:
         ]:
             raise ValueError("the snapshot is laid out differently, as one of another version of Stockade may be")
         seeds = None if seed is None else read_seeds(seed, self.n)
-        for rows, saved in zip(self._bytes, snapshot.parts, strict=True):
-            if rows is not None:
-                rows[part] = saved
+        self._put(part, snapshot)
         if seeds is not None:
             inside = np.zeros(self.n, np.bool_)
             inside[part] = True
             self._run(kernel.seed_batch, *self.records, seeds.values, inside)
+
+    def _put(self, part: slice, snapshot: Snapshot) -> None:
+        for rows, saved in zip(self._bytes, snapshot.parts, strict=True):
+            if rows is not None:
+                rows[part] = saved
 
     def _one(self, index: int) -> slice:
         if not 0 <= index < self.n:

@@ -11,8 +11,8 @@ import numpy as np
 from stockade.cage2 import ledger as bookkeeping
 from stockade.cage2 import mt19937, scenario
 from stockade.cage2.jit import compiled
-from stockade.cage2.scenario import BEST_OPTION, BIT_COUNT, FOOTHOLD, GREEN_TARGETS, NOBODY
-from stockade.cage2.state import BLINE, MEANDER, MIX, SLEEPING
+from stockade.cage2.scenario import BEST_OPTION, FOOTHOLD, GREEN_TARGETS, NOBODY
+from stockade.cage2.state import BLINE, MEANDER, MIX, SLEEPING, count_bits
 
 _GOLDEN, _MIX1, _MIX2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 _S11, _S27, _S30, _S31, _S32 = (np.uint64(s) for s in (11, 27, 30, 31, 32))
@@ -120,9 +120,9 @@ def shuffled_names(ledger):
 def pick_host(world, order, mask):
     """A host of a non-empty mask: in the reference the first in shuffled order, which is any of them."""
     if order is None:
-        for _ in range(_below(world, BIT_COUNT[mask])):
+        for _ in range(_below(world, count_bits(mask))):
             mask &= mask - 1
-        return BIT_COUNT[(mask & -mask) - 1]
+        return count_bits((mask & -mask) - 1)
     for k in range(scenario.N_HOSTS):
         if (mask >> order[k]) & 1:
             return np.int64(order[k])

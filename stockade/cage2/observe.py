@@ -11,7 +11,8 @@ import sys
 import numpy as np
 
 from stockade.cage2.jit import compiled
-from stockade.cage2.scenario import BIT_COUNT, N_HOSTS, NOBODY
+from stockade.cage2.scenario import N_HOSTS, NOBODY
+from stockade.cage2.state import count_bits
 
 assert sys.byteorder == "little", "observations are laid out for little-endian machines"
 
@@ -78,7 +79,7 @@ def classify(world, host):
         items += world.red_connections
         touched |= world.red_touched
         shell_seen = world.detected == 1
-    ports = BIT_COUNT[touched]
+    ports = count_bits(touched)
     if items >= 3 and ports >= 3:
         return SCAN
     if shell_seen or (items >= 3 and ports == 1):

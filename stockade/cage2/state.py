@@ -115,6 +115,12 @@ def bit(index):
 
 
 @compiled
+def count_bits(mask):
+    """How many bits of a mask are set. A function, because on a GPU each use of a table is one more copy of it."""
+    return scenario.BIT_COUNT[mask]
+
+
+@compiled
 def open_ports(world, host):
     """Mask of the ports that a host's services and decoys hold open."""
     return np.int64(scenario.OWN_PORTS[host] | scenario.DECOY_PORTS[world.decoys[host]])

@@ -17,9 +17,9 @@ from stockade.vector.outcome import Factory, RunConfig, TruthRule
 from stockade.vector.ray.cluster import RayConfig
 from stockade.vector.ray.env import RayVectorEnv
 
-Backend = Literal["native", "serial", "pipes", "shared_memory", "async", "ray"]
+Backend = Literal["native", "cuda", "serial", "pipes", "shared_memory", "async", "ray"]
 BACKENDS: tuple[Backend, ...] = ("native", "serial", "pipes", "shared_memory", "async", "ray")
-"""All of them. `native` runs the built-in world only."""
+"""All that need no GPU. `native` runs the built-in world only, and so does `cuda`."""
 LOCAL_BACKENDS: tuple[Backend, ...] = ("serial", "pipes", "shared_memory", "async")
 """Those that run any environment on this machine, with nothing but this package."""
 
@@ -126,7 +126,7 @@ def check_options(backend: str, options: BackendOptions) -> None:
     if unknown:
         raise TypeError(f"there are no options {', '.join(unknown)}; see stockade.vector.make.BackendOptions")
     for name, value in options.items():
-        backends = _TAKEN_BY.get(name, BACKENDS)
+        backends = _TAKEN_BY.get(name, (*BACKENDS, "cuda"))
         if backend not in backends:
             raise ValueError(f"{name}={value!r} is for backend={' or '.join(map(repr, backends))}, not {backend!r}")
 

@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode
 
 from stockade.cage2 import kernel
 from stockade.cage2.actions import ACTION_MASK
-from stockade.cage2.batch import Snapshot
+from stockade.cage2.batch import Batch, Snapshot
 from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights
 from stockade.cage2.env import CAGE2Env
 from stockade.cage2.sides import DEFAULT_RED, SidedBatch
@@ -59,7 +59,7 @@ class NativeVectorEnv(BaseVectorEnv):
             action_mask=action_mask, render_mode=render_mode, side=side, blue=blue,
         )  # fmt: skip
         description = Description.of(world)
-        batch = world.make_batch(num_envs, threads)
+        batch = self._make_batch(world, num_envs, threads)
         buffers = Buffers.allocate(description.layout, batch.n)
         config = RunConfig(mode, check_finite=False, true_states="every_step", copy=copy)
         self._slice = NativeSlice(world, batch, 0, buffers, config)
@@ -68,6 +68,9 @@ class NativeVectorEnv(BaseVectorEnv):
         super().__init__(description, batch.n, buffers, config)
         if isinstance(self.single_action_space, spaces.Discrete):
             self._gate = _CompiledGate(self.single_action_space)
+
+    def _make_batch(self, world: CAGE2Env, n: int, threads: int | None) -> Batch:
+        return world.make_batch(n, threads)
 
     def true_state(self) -> TrueStates:
         """What is really the case now: live views of the worlds' memory, nothing is copied."""
