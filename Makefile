@@ -7,10 +7,11 @@ PYTEST_ARGS ?=
 VENV := .venv
 RUN := $(VENV)/bin/python
 RAY := .venv-ray
+CUDA := .venv-cuda
 OLD_GYMNASIUM_TESTS := tests/contract tests/cage2/test_interface.py tests/cage2/test_autoreset.py
 
 .DEFAULT_GOAL := help
-.PHONY: help search test test-slow test-docs test-ray test-release test-oldest test-newest
+.PHONY: help search test test-slow test-docs test-ray test-cuda test-release test-oldest test-newest
 .PHONY: chaos browser docs build pictures lint format clean
 
 help: ## this list
@@ -37,6 +38,10 @@ test-docs: $(VENV)/installed-dev $(VENV)/installed-docs ## build the site, open 
 test-ray: $(RAY)/installed ## all tests that need Ray, and those of vector environments with the Gymnasium that RLlib pins
 	$(RAY)/bin/python -m pytest tests/ray $(PYTEST_ARGS)
 	$(RAY)/bin/python -m pytest -n auto --dist worksteal $(OLD_GYMNASIUM_TESTS) $(PYTEST_ARGS)
+
+# Neither a GPU nor its driver is needed: the toolkit's packages compile for devices that are not there.
+test-cuda: $(CUDA)/installed ## compile the kernels for three generations of GPUs, and run them in Numba's simulator
+	$(CUDA)/bin/python -m pytest tests/cuda tests/vector/test_cuda.py $(PYTEST_ARGS)
 
 chaos: $(VENV)/installed-dev ## random faults for MINUTES=10, from a SEED; ONLY= some kinds of scenarios: docs/about/reliability.md
 	$(RUN) -m tests.chaos --minutes $(or $(MINUTES),10) --seed "$(SEED)" --only "$(ONLY)"
@@ -76,7 +81,7 @@ format: $(VENV)/installed-dev ## let ruff sort imports, repair and format
 	$(RUN) -m ruff format
 
 clean: ## remove .venv, caches and builds
-	rm -rf $(VENV) $(RAY) .venv-oldest .venv-newest build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(RAY) $(CUDA) .venv-oldest .venv-newest build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ---------------------------------------------------------------------------------------------------------------- set-up
@@ -106,6 +111,12 @@ $(RAY)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(RAY)
 	grep -v '^gymnasium' constraints.txt > $(RAY)/constraints.txt
 	$(RAY)/bin/python -m pip install --disable-pip-version-check -q -c $(RAY)/constraints.txt -e '.[train,ray,sb3,dev]'
+	@touch $@
+
+$(CUDA)/installed: pyproject.toml constraints.txt
+	@echo "Setting up $(CUDA), with Numba's CUDA target and the toolkit's compiler: once, a minute or so."
+	$(PYTHON) -m venv $(CUDA)
+	$(CUDA)/bin/python -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[cuda,train,dev]'
 	@touch $@
 
 .venv-%/installed: pyproject.toml constraints.txt
