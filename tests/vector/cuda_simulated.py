@@ -128,6 +128,27 @@ def device() -> dict[str, object]:
     return facts
 
 
+def launched() -> dict[str, list[str]]:
+    """The types of the arguments with which every kernel is launched."""
+    import numba
+
+    from stockade.cage2.cuda import CudaBatch
+
+    launch, found = CudaBatch._launch, {}
+
+    def noting(self, kernel, *args, ranges=None):
+        arrays = [arg.copy_to_host() if hasattr(arg, "copy_to_host") else arg for arg in (*args, 0, 1)]
+        found[kernel.py_func.__name__] = [str(numba.typeof(array)) for array in arrays]
+        launch(self, kernel, *args, ranges=ranges)
+
+    CudaBatch._launch = noting
+    for red in ("bline", "meander>bline@3"):
+        with stockade.make_vec(2, "cuda", red=red, obs="memory") as envs:
+            envs.reset(seed=0)
+            envs.step_device(np.zeros(2, np.int64))
+    return found
+
+
 if __name__ == "__main__":
     what, *arguments = sys.argv[1:]
-    print(json.dumps({"digests": digests, "contract": contract, "device": device}[what](*arguments)))
+    print(json.dumps({each.__name__: each for each in (digests, contract, device, launched)}[what](*arguments)))

@@ -14,6 +14,7 @@ import pytest
 
 import stockade
 from stockade.vector import UnsupportedFeatureError
+from tests.cuda.ptx import SIGNATURES
 
 from .cuda_simulated import MODES, digests
 
@@ -51,6 +52,37 @@ def test_results_that_stay_on_the_device():
         assert facts[mode] == {"equal": True, "places": 1}
     assert facts["refused"] == 1
     assert facts["sleeps"] == 0
+
+
+def test_kernels_are_launched_with_the_types_that_are_compiled():
+    """So that tests/cuda compiles what a GPU would be asked for."""
+    compiled = {name: [str(kind) for kind in kinds] for name, kinds in SIGNATURES.items()}
+    assert simulated("launched") == compiled
+
+
+def test_the_benchmark_runs(tmp_path):
+    """Tiny, in the simulator: it checks, measures, and writes a result in the format of all."""
+    arguments = [
+        "--n-envs",
+        "2",
+        "--obs",
+        "bits",
+        "--seconds",
+        "0.01",
+        "--rounds",
+        "2",
+        "--check-envs",
+        "2",
+        "--check-steps",
+        "3",
+    ]
+    command = [sys.executable, "-W", "ignore:overflow", str(ROOT / "benchmarks" / "gpu.py"), *arguments]
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert "equal bits on CPU and GPU: 6 steps in each of 16 settings" in done.stdout, done.stderr
+    result = json.loads((tmp_path / "benchmarks" / "results" / "gpu.json").read_text())
+    assert [figure["tags"]["results"] for figure in result["figures"]] == ["device", "host"]
+    assert all(len(figure["rounds"]) == 2 for figure in result["figures"])
 
 
 def test_without_a_device_the_error_names_package_and_device():
