@@ -39,9 +39,10 @@ test-ray: $(RAY)/installed ## all tests that need Ray, and those of vector envir
 	$(RAY)/bin/python -m pytest tests/ray $(PYTEST_ARGS)
 	$(RAY)/bin/python -m pytest -n auto --dist worksteal $(OLD_GYMNASIUM_TESTS) $(PYTEST_ARGS)
 
-# Neither a GPU nor its driver is needed: the toolkit's packages compile for devices that are not there.
-test-cuda: $(CUDA)/installed ## compile the kernels for three generations of GPUs, and run them in Numba's simulator
-	$(CUDA)/bin/python -m pytest tests/cuda tests/vector/test_cuda.py $(PYTEST_ARGS)
+# Neither a GPU nor its driver is needed: the toolkit's packages compile for devices that are not there. JAX is tested
+# here too, on the CPU.
+test-cuda: $(CUDA)/installed ## compile the kernels for three generations of GPUs, run them in Numba's simulator; JAX
+	$(CUDA)/bin/python -m pytest tests/cuda tests/vector/test_cuda.py tests/integrations/test_jax.py $(PYTEST_ARGS)
 
 chaos: $(VENV)/installed-dev ## random faults for MINUTES=10, from a SEED; ONLY= some kinds of scenarios: docs/about/reliability.md
 	$(RUN) -m tests.chaos --minutes $(or $(MINUTES),10) --seed "$(SEED)" --only "$(ONLY)"
@@ -114,9 +115,9 @@ $(RAY)/installed: pyproject.toml constraints.txt
 	@touch $@
 
 $(CUDA)/installed: pyproject.toml constraints.txt
-	@echo "Setting up $(CUDA), with Numba's CUDA target and the toolkit's compiler: once, a minute or so."
+	@echo "Setting up $(CUDA), with Numba's CUDA target, the toolkit's compiler and JAX: once, a minute or so."
 	$(PYTHON) -m venv $(CUDA)
-	$(CUDA)/bin/python -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[cuda,train,dev]'
+	$(CUDA)/bin/python -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[cuda,jax,train,dev]'
 	@touch $@
 
 .venv-%/installed: pyproject.toml constraints.txt

@@ -17,7 +17,7 @@ FLAGS = {"red": "--red-agent", "horizon": "--max-steps"}
 #: Which extra installs a package that is imported only when it is needed.
 _EXTRAS = {"torch": "train", "safetensors": "train", "tensorboard": "train", "ray": "ray", "matplotlib": "plots",
            "bokeh": "plots", "stable_baselines3": "sb3", "sb3_contrib": "sb3", "pettingzoo": "pettingzoo",
-           "numba_cuda": "cuda"}  # fmt: skip
+           "numba_cuda": "cuda", "jax": "jax"}  # fmt: skip
 
 
 class InputError(ValueError):

@@ -86,7 +86,7 @@ def test_imports_point_downwards(path: Path) -> None:
 
 def test_import_loads_no_optional_package() -> None:
     optional = {"torch", "ray", "stable_baselines3", "sb3_contrib", "matplotlib", "tensorboard", "CybORG", "gym"}
-    optional |= {"pettingzoo", "tyro", "tqdm", "bokeh", "safetensors"}
+    optional |= {"numba.cuda", "jax", "pettingzoo", "tyro", "tqdm", "bokeh", "safetensors"}
     code = "import stockade, sys; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "stockade" in loaded
