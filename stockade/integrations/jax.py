@@ -87,8 +87,9 @@ class JaxWorlds:
         parts = iter(np.asarray(part) for part in state)
         with self._lock:
             batch = self._batch
-            held = (batch.worlds, batch.ledgers, batch.memory)
-            batch.restore(Snapshot(self.config, *(None if part is None else next(parts) for part in held)))
+            worlds = next(parts)
+            ledgers, memory = (None if held is None else next(parts) for held in (batch.ledgers, batch.memory))
+            batch.restore(Snapshot(self.config, worlds, ledgers, memory))
             batch.step(chosen, obs, rewards, done, False)
             if done.any():
                 batch.reset(obs, read_seeds(None, self.n_envs), done)

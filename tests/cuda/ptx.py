@@ -46,7 +46,7 @@ SIGNATURES = {
 class Usage:
     """What ptxas says of a kernel."""
 
-    ptx: int  #: bytes of PTX
+    instructions: int  #: of PTX, all branches together
     registers: int  #: a thread
     stack: int  #: bytes of local memory a thread
     spills: int  #: bytes of registers stored there and loaded again
@@ -73,7 +73,8 @@ def compiled(kernel: str, generation: str) -> Usage:
 
     spills = count(r"(\d+) bytes spill stores") + count(r"(\d+) bytes spill loads")
     constants = sum(int(size) for size in re.findall(r"^\.const .*?\[(\d+)\]", ptx, re.MULTILINE))
-    return Usage(len(ptx), count(r"Used (\d+) registers"), count(r"(\d+) bytes stack frame"), spills, constants)
+    instructions = len(re.findall(r"^\t[^.{}\s][^;]*;", ptx, re.MULTILINE))
+    return Usage(instructions, count(r"Used (\d+) registers"), count(r"(\d+) bytes stack frame"), spills, constants)
 
 
 def assembler() -> str:
@@ -87,7 +88,7 @@ if __name__ == "__main__":
     for name in sys.argv[1:] or SIGNATURES:
         for generation in GENERATIONS:
             usage = compiled(name, generation)
-            parts = usage.registers, usage.stack, usage.spills, usage.constants, usage.ptx
+            parts = usage.registers, usage.stack, usage.spills, usage.constants, usage.instructions
             rows.append([name, generation, *map(str, parts)])
             print(*rows[-1], file=sys.stderr, flush=True)
-    print(Table(["kernel", "for", "registers", "stack", "spills", "constants", "PTX"], rows).markdown())
+    print(Table(["kernel", "for", "registers", "stack", "spills", "constants", "instructions"], rows).markdown())
