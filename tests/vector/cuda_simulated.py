@@ -128,6 +128,18 @@ def device() -> dict[str, object]:
     return facts
 
 
+def learner(examples: str) -> bool:
+    """Does a training with rollouts on the device give the weights of one on the CPU?"""
+    sys.path.insert(0, examples)
+    import ppo_cuda
+    import ppo_one_file
+
+    settings = ppo_one_file.Settings(total_steps=96, n_envs=4, n_steps=8, horizon=5, minibatch_size=16)
+    there, here = ppo_cuda.train_on_device(settings), ppo_one_file.train(settings)
+    pairs = zip(there.state_dict().values(), here.state_dict().values(), strict=True)
+    return all(bool((one == other).all()) for one, other in pairs)
+
+
 def launched() -> dict[str, list[str]]:
     """The types of the arguments with which every kernel is launched."""
     import numba
@@ -151,4 +163,6 @@ def launched() -> dict[str, list[str]]:
 
 if __name__ == "__main__":
     what, *arguments = sys.argv[1:]
-    print(json.dumps({each.__name__: each for each in (digests, contract, device, launched)}[what](*arguments)))
+    print(
+        json.dumps({each.__name__: each for each in (digests, contract, device, launched, learner)}[what](*arguments))
+    )

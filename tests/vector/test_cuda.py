@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,13 +22,13 @@ from .cuda_simulated import MODES, digests
 ROOT = Path(__file__).parents[2]
 
 
-def simulated(*arguments: str) -> dict:
+def simulated(*arguments: str) -> Any:
     """What cuda_simulated.py says in a process whose GPU is Numba's simulator."""
     command = [sys.executable, "-W", "ignore:overflow", "-m", "tests.vector.cuda_simulated", *arguments]
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def test_the_same_bits_as_native():
@@ -52,6 +53,12 @@ def test_results_that_stay_on_the_device():
         assert facts[mode] == {"equal": True, "places": 1}
     assert facts["refused"] == 1
     assert facts["sleeps"] == 0
+
+
+def test_a_training_on_the_device_gives_the_weights_of_one_on_the_cpu():
+    """examples/ppo_cuda.py beside examples/ppo_one_file.py, whose update it shares."""
+    pytest.importorskip("torch")
+    assert simulated("learner", str(ROOT / "examples")) is True
 
 
 def test_kernels_are_launched_with_the_types_that_are_compiled():
