@@ -29,6 +29,8 @@ from stockade.errors import UnsupportedFeatureError
 
 SIMULATED: bool = bool(config.ENABLE_CUDASIM)  #: by Numba, in Python threads, for tests
 BLOCK = 128  #: threads that are scheduled together
+#: Without optimisation at link time, which takes minutes for a step: what runs is the PTX that tests/cuda compiles.
+on_device = cuda.jit if SIMULATED else cuda.jit(lto=False)
 
 
 def require_device() -> None:
@@ -50,21 +52,21 @@ def require_device() -> None:
 
 # ---------------------------------------------------------------------------------------------- what the device runs
 # A kernel cannot be given None, and code for None is code of its own: two cases are two kernels.
-@cuda.jit
+@on_device
 def seed_worlds(worlds, seeds, seeded, begin, end):  # type: ignore[no-untyped-def]
     i = begin + cuda.grid(1)
     if i < end:
         kernel.seed_batch(worlds, None, seeds, seeded, i, i + 1)
 
 
-@cuda.jit
+@on_device
 def reset_worlds(worlds, initial, settings, chosen, obs, begin, end):  # type: ignore[no-untyped-def]
     i = begin + cuda.grid(1)
     if i < end:
         kernel.reset_batch(worlds, None, initial, settings, chosen, obs, i, i + 1)
 
 
-@cuda.jit
+@on_device
 def step_worlds(  # type: ignore[no-untyped-def]
     worlds, initial, settings, actions, obs, rewards, over, autoreset, begin, end
 ):
@@ -75,7 +77,7 @@ def step_worlds(  # type: ignore[no-untyped-def]
         )  # fmt: skip
 
 
-@cuda.jit
+@on_device
 def step_plans(  # type: ignore[no-untyped-def]
     worlds, initial, settings, actions, red_actions, obs, rewards, over, autoreset, begin, end
 ):
@@ -87,7 +89,7 @@ def step_plans(  # type: ignore[no-untyped-def]
         )  # fmt: skip
 
 
-@cuda.jit
+@on_device
 def remember_step(  # type: ignore[no-untyped-def]
     memory, actions, worlds, success, times, horizon, bits, out, begin, end
 ):
@@ -98,7 +100,7 @@ def remember_step(  # type: ignore[no-untyped-def]
         remember_batch(memory, actions, success, times, horizon, bits, out, i, i + 1)
 
 
-@cuda.jit
+@on_device
 def recall(memory, worlds, success, times, horizon, bits, out, begin, end):  # type: ignore[no-untyped-def]
     """The same without a step."""
     i = begin + cuda.grid(1)
@@ -107,7 +109,7 @@ def recall(memory, worlds, success, times, horizon, bits, out, begin, end):  # t
         remember_batch(memory, None, success, times, horizon, bits, out, i, i + 1)
 
 
-@cuda.jit
+@on_device
 def take_actions(given, actions, refused, begin, end):  # type: ignore[no-untyped-def]
     """Copy actions; for one that does not exist blue sleeps, and `refused` names a world where that happened."""
     i = begin + cuda.grid(1)
@@ -146,6 +148,7 @@ class CudaBatch(Batch):
     def _bind(self) -> None:
         self._stale = False  # the copy on the host is older than the worlds
         self.stream: Any = 0  # of CUDA, in whose order everything happens; 0 is the default one
+        self._pointer = 0  # to it
         super()._bind()
         host = [None if rows is None else rows.reshape(-1) for rows in self._bytes]
         self._raw = [None if rows is None else cuda.to_device(rows) for rows in host]
@@ -212,14 +215,14 @@ class CudaBatch(Batch):
             launched[-(-(end - begin) // threads), threads, self.stream](*args, begin, end)
         self._stale = True
 
-    def use_stream(self, stream: Any) -> None:
+    def use_stream(self, pointer: int) -> None:
         """Everything from now on happens in the order of this stream of CUDA, after all that was begun so far."""
-        if stream != self.stream:
+        if pointer != self._pointer:
             self._wait()
-            self.stream = stream
+            self.stream, self._pointer = cuda.external_stream(pointer) if pointer else 0, pointer
 
     def _wait(self) -> None:
-        if self.stream:
+        if self._pointer:
             self.stream.synchronize()
 
     # ------------------------------------------------------------------------------------------------- on the host

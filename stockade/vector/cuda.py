@@ -64,9 +64,10 @@ class CudaVectorEnv(NativeVectorEnv):
         self._require_idle("step")
         if not self._steppable:
             self._require_reset()
-        batch, torch = self._batch, sys.modules.get("torch")
+        batch = self._batch
+        torch: Any = sys.modules.get("torch")  # if nobody imported it, there are no tensors
         in_torch = torch is not None and isinstance(actions, torch.Tensor)
-        batch.use_stream(_current_stream(torch) if in_torch else 0)
+        batch.use_stream(torch.cuda.current_stream().cuda_stream if in_torch and not SIMULATED else 0)
         batch.take(self._on_device(actions))
         batch.advance(self.autoreset_mode is AutoresetMode.NEXT_STEP)
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
@@ -118,9 +119,3 @@ class CudaVectorEnv(NativeVectorEnv):
                 f"actions have shape {array.shape} and dtype {array.dtype}; take ({self.num_envs},) whole numbers"
             )
         return array if on_device else cuda.to_device(array, stream=self._batch.stream)
-
-
-def _current_stream(torch: Any) -> Any:
-    """Torch's current stream as one of Numba's; 0 for the default one."""
-    pointer = 0 if SIMULATED else torch.cuda.current_stream().cuda_stream
-    return cuda.external_stream(pointer) if pointer else 0
