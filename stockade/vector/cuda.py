@@ -34,7 +34,8 @@ class DeviceArrays(NamedTuple):
 class CudaVectorEnv(NativeVectorEnv):
     """As `NativeVectorEnv`, with the worlds in the memory of a GPU: the same seeds and actions give the same bits.
 
-    It has `chance="fast"` only, and scripted attackers. `true_state()` is fetched when it is asked for.
+    It has `chance="fast"` only, and scripted attackers. `true_state()` is fetched when it is asked for. Rewards with
+    weights (`reward=`) may differ in the last bit: a GPU multiplies and adds with one rounding.
     """
 
     _batch: CudaBatch

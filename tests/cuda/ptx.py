@@ -47,6 +47,7 @@ class Usage:
     """What ptxas says of a kernel."""
 
     instructions: int  #: of PTX, all branches together
+    fused: int  #: multiplications that are added with one rounding, which a CPU does with two
     registers: int  #: a thread
     stack: int  #: bytes of local memory a thread
     spills: int  #: bytes of registers stored there and loaded again
@@ -74,7 +75,10 @@ def compiled(kernel: str, generation: str) -> Usage:
     spills = count(r"(\d+) bytes spill stores") + count(r"(\d+) bytes spill loads")
     constants = sum(int(size) for size in re.findall(r"^\.const .*?\[(\d+)\]", ptx, re.MULTILINE))
     instructions = len(re.findall(r"^\t[^.{}\s][^;]*;", ptx, re.MULTILINE))
-    return Usage(instructions, count(r"Used (\d+) registers"), count(r"(\d+) bytes stack frame"), spills, constants)
+    fused = len(re.findall(r"\bfma\.", ptx))
+    return Usage(
+        instructions, fused, count(r"Used (\d+) registers"), count(r"(\d+) bytes stack frame"), spills, constants
+    )
 
 
 def assembler() -> str:
