@@ -1,7 +1,7 @@
 """`make` and `make_vec`: the one way to environments, whatever runs them; and their registration with Gymnasium."""
 
 import functools
-from typing import Any, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import gymnasium
 import numpy.typing as npt
@@ -16,6 +16,9 @@ from stockade.vector.make import BACKENDS, BackendOptions, check_options, make_v
 from stockade.vector.native import NativeVectorEnv
 from stockade.vector.native_slice import NativeFactory
 from stockade.vector.outcome import Factory
+
+if TYPE_CHECKING:
+    from stockade.vector.cuda import CudaVectorEnv  # loads Numba's CUDA target
 
 ENV_ID = "stockade/CAGE2-v0"
 
@@ -48,6 +51,10 @@ make = CAGE2Env
 def make_vec(
     n_envs: int, backend: Literal["async", "ray"], *, env: Factory | None = None, **options: Unpack[VecOptions]
 ) -> AsyncVectorEnv: ...
+
+
+@overload
+def make_vec(n_envs: int, backend: Literal["cuda"], **options: Unpack[VecOptions]) -> "CudaVectorEnv": ...
 
 
 @overload
@@ -86,7 +93,7 @@ def make_vec(
             raise ValueError(f"backend={backend!r} runs the built-in world only; take another backend for env=")
         if backend == "native":
             return NativeVectorEnv(n_envs, **world, **rest)
-        from stockade.vector.cuda import CudaVectorEnv  # loads Numba's CUDA target
+        from stockade.vector.cuda import CudaVectorEnv
 
         return CudaVectorEnv(n_envs, **world, **rest)
     if env is not None:

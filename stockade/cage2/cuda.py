@@ -218,7 +218,7 @@ class CudaBatch(Batch):
     def use_stream(self, pointer: int) -> None:
         """Everything from now on happens in the order of this stream of CUDA, after all that was begun so far."""
         if pointer != self._pointer:
-            self._wait()
+            cuda.synchronize()
             self.stream, self._pointer = cuda.external_stream(pointer) if pointer else 0, pointer
 
     def _wait(self) -> None:
@@ -245,11 +245,10 @@ class CudaBatch(Batch):
             self._stale = False
 
     def push(self) -> None:
-        """The other way: the worlds become what the host's copy says."""
+        """The other way: the worlds become what the host's copy says, if it is up to date."""
         for raw, rows in zip(self._raw, self._bytes, strict=True):
-            if raw is not None:
+            if raw is not None and not self._stale:
                 raw.copy_to_device(rows.reshape(-1), stream=self.stream)
-        self._stale = False
 
     def _download(self, source: Any, target: np.ndarray) -> None:
         source.copy_to_host(target, stream=self.stream)

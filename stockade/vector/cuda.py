@@ -22,7 +22,7 @@ from stockade.vector.outcome import Outcome
 
 
 class DeviceArrays(NamedTuple):
-    """Results on the device, live: every reset and step of all environments overwrites them."""
+    """Results on the device, live: every step overwrites them, every reset the observations."""
 
     observations: Any  #: (n, 52 or 160) uint8
     rewards: Any  #: (n,) float64
@@ -76,7 +76,7 @@ class CudaVectorEnv(NativeVectorEnv):
         return (self.tensors() if in_torch else self.device_arrays())[:4]
 
     def device_arrays(self) -> DeviceArrays:
-        """The results of the last reset or step, as arrays of Numba."""
+        """Results on the device, as arrays of Numba."""
         batch = self._batch
         return DeviceArrays(batch.obs, batch.rewards, batch.terminated, batch.over, batch.final_obs)
 

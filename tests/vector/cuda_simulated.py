@@ -68,6 +68,7 @@ def digest(backend: str, options: dict) -> str:
         note(envs.restore(envs.snapshot(2), index=0))
         play(envs, run[:3])
         note(envs.reset(seed=[None, 4, None]), envs.get_attr("config")[0].red)
+        note(*envs.apply(lambda env: env.reset(seed=9)[0], [1]))  # a single environment changes its world
         play(envs, run[3:5])
         after = envs.snapshot()
         note(after.worlds, after.memory)
