@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import config, cuda
 
 from stockade.cage2 import kernel
 from stockade.cage2.actions import N_ACTIONS, SLEEP
@@ -25,11 +24,22 @@ from stockade.cage2.history import remember_batch
 from stockade.cage2.jit import JIT_DISABLED, as_records
 from stockade.cage2.seeds import Seeds
 from stockade.cage2.state import INITIAL
-from stockade.errors import UnsupportedFeatureError
+from stockade.errors import InvalidActionError, UnsupportedFeatureError
+
+_NEEDS = (
+    "backend='cuda' needs the package numba-cuda (pip install 'stockade[cuda]'), which is {package}, and an NVIDIA GPU "
+    "with its driver, {device}; backend='native' needs neither"
+)
+_NO_PACKAGE = _NEEDS.format(package="not installed", device="which was not looked for")
+
+try:
+    from numba import config, cuda
+except ImportError as error:  # Numba without a CUDA target of its own
+    raise UnsupportedFeatureError(_NO_PACKAGE) from error
 
 SIMULATED: bool = bool(config.ENABLE_CUDASIM)  #: by Numba, in Python threads, for tests
 BLOCK = 128  #: threads that are scheduled together
-#: Without optimisation at link time, which takes minutes for a step: what runs is the PTX that tests/cuda compiles.
+#: Without optimisation at link time: what runs is the PTX that tests/cuda compiles and looks at.
 on_device = cuda.jit if SIMULATED else cuda.jit(lto=False)
 
 
@@ -40,14 +50,10 @@ def require_device() -> None:
         raise UnsupportedFeatureError(f"set {both} for backend='cuda' in Numba's simulator, none of them for a GPU")
     if SIMULATED:
         return
-    package = importlib.util.find_spec("numba_cuda") is not None
-    device = package and cuda.is_available()
-    if not device:
-        raise UnsupportedFeatureError(
-            "backend='cuda' needs the package numba-cuda (pip install 'stockade[cuda]'), which is "
-            f"{'installed' if package else 'not installed'}, and an NVIDIA GPU with its driver, "
-            f"{'of which none was found' if package else 'which was not looked for'}; backend='native' needs neither"
-        )
+    if importlib.util.find_spec("numba_cuda") is None:
+        raise UnsupportedFeatureError(_NO_PACKAGE)
+    if not cuda.is_available():
+        raise UnsupportedFeatureError(_NEEDS.format(package="installed", device="of which none was found"))
 
 
 # ---------------------------------------------------------------------------------------------- what the device runs
@@ -186,8 +192,15 @@ class CudaBatch(Batch):
         self.remember(None, self.obs)
 
     def take(self, actions: Any) -> None:
-        """The next actions, an array on the device."""
-        self._launch(take_actions, actions, self.actions, self.refused)
+        """The next actions, (n,) integers: an array on the device, which is not copied, or one of the host."""
+        there = hasattr(actions, "__cuda_array_interface__")
+        array = cuda.as_cuda_array(actions) if there else np.asarray(actions)
+        if array.shape != (self.n,) or array.dtype.kind not in "iu":
+            raise InvalidActionError(
+                f"actions have shape {array.shape} and dtype {array.dtype}; take ({self.n},) whole numbers"
+            )
+        given = array if there else cuda.to_device(array, stream=self.stream)
+        self._launch(take_actions, given, self.actions, self.refused)
 
     def refused_world(self) -> int | None:
         """A world whose action did not exist, since somebody last asked."""

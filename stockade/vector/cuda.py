@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
-from numba import cuda
 
 from stockade.cage2.actions import N_ACTIONS
 from stockade.cage2.cuda import SIMULATED, CudaBatch, require_device
@@ -69,7 +68,7 @@ class CudaVectorEnv(NativeVectorEnv):
         torch: Any = sys.modules.get("torch")  # if nobody imported it, there are no tensors
         in_torch = torch is not None and isinstance(actions, torch.Tensor)
         batch.use_stream(torch.cuda.current_stream().cuda_stream if in_torch and not SIMULATED else 0)
-        batch.take(self._on_device(actions))
+        batch.take(actions)
         batch.advance(self.autoreset_mode is AutoresetMode.NEXT_STEP)
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
             batch.begin_where_over()
@@ -110,13 +109,3 @@ class CudaVectorEnv(NativeVectorEnv):
         if kind != "reset":  # single environments that stand for the worlds may have changed the host's copy
             self._batch.push()
         return outcome
-
-    def _on_device(self, actions: Any) -> Any:
-        """Actions as an array of the device, nothing copied if they are there already."""
-        on_device = hasattr(actions, "__cuda_array_interface__")
-        array = cuda.as_cuda_array(actions) if on_device else np.asarray(actions)
-        if array.shape != (self.num_envs,) or array.dtype.kind not in "iu":
-            raise InvalidActionError(
-                f"actions have shape {array.shape} and dtype {array.dtype}; take ({self.num_envs},) whole numbers"
-            )
-        return array if on_device else cuda.to_device(array, stream=self._batch.stream)
