@@ -3,15 +3,17 @@
     python benchmarks/gpu.py
 
 the same seeds and actions on `native` and `cuda` -> equal bits, or an error -> steps/s for 1 thousand to 4 million
-worlds -> gpu.json in benchmarks/results, in the format of all results.
+worlds, then of training -> gpu.json in benchmarks/results, in the format of all results.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import shlex
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -24,6 +26,8 @@ from stockade.bench.result import RESULTS, Figure, Result, machine_stamp
 from stockade.cage2 import N_ACTIONS
 from stockade.cage2.cuda import SIMULATED
 from stockade.errors import InputError, UnsupportedFeatureError
+from stockade.learn.config import PPOConfig, TrainConfig
+from stockade.learn.train import make_learner
 
 REDS = ("bline", "meander", "mix", "meander>bline@20|bline-detour+noise:0.1|meander-stealthy")
 ROUNDS_OF_ACTIONS = 16  # Arrays of random actions, which steps take in turn
@@ -35,6 +39,8 @@ class Gpu:
 
     n_envs: tuple[int, ...] = tuple(2**k for k in range(10, 23, 2))  # Worlds at once: 1,024 to 4,194,304.
     obs: tuple[str, ...] = ("bits", "memory")  # What blue sees.
+    train_envs: tuple[int, ...] = (1024, 4096, 16384, 65536)  # Worlds at once in `stockade train --device cuda`.
+    train_steps: int = 100  # Steps of each of them between two updates.
     seconds: float = 1.0  # Per case and round.
     rounds: int = 5  # Rounds, of which the median counts.
     check_envs: int = 4096  # Worlds that are compared with the CPU's, in each of 16 settings.
@@ -53,12 +59,14 @@ class Gpu:
         begin, stamp = time.perf_counter(), {**machine_stamp(), "gpu": _device()}
         command = shlex.join(["python", "benchmarks/gpu.py", *sys.argv[1:]])
         result = Result(self.name, command, stamp, asdict(self))
-        for n, obs in itertools.product(self.n_envs, self.obs):
-            for where in ("device", "host"):
-                rounds = tuple(self.rate(n, obs, where) for _ in range(self.rounds))
-                figure = Figure({"results": where, "obs": obs, "n_envs": n}, "steps/s", rounds)
-                print(f"{figure.name}: {figure.text} {figure.unit}", flush=True)
-                result.figures.append(figure)
+        cases = {"results on the GPU": self.rate_there, "on the host": self.rate_here}
+        for n, obs, (case, rate) in itertools.product(self.n_envs, self.obs, cases.items()):
+            with stockade.make_vec(n, "cuda", obs=obs, red="mix", copy=False) as envs:
+                self.note(result, {"case": case, "obs": obs, "n_envs": n}, lambda: rate(envs))  # noqa: B023
+        for n in self.train_envs:
+            learner = self.learner(n)
+            with contextlib.closing(learner):
+                self.note(result, {"case": "training", "obs": "memory", "n_envs": n}, lambda: self.learned(learner))  # noqa: B023
         result.seconds = time.perf_counter() - begin
         RESULTS.mkdir(parents=True, exist_ok=True)
         write_result(result, RESULTS / f"{self.name}.json")
@@ -81,24 +89,48 @@ class Gpu:
             if native.snapshot() != device.snapshot():
                 raise InputError(f"the worlds on the GPU are not the CPU's after {self.check_steps} steps: {world}")
 
-    def rate(self, n: int, obs: str, where: str) -> float:
-        """Steps per second of n worlds, with results that stay on the device or come to the host."""
-        actions = np.random.default_rng(0).integers(N_ACTIONS, size=(ROUNDS_OF_ACTIONS, n))
-        with stockade.make_vec(n, "cuda", obs=obs, red="mix", copy=False) as envs:
-            envs.reset(seed=0)
-            on_device = where == "device"
-            given = [cuda.to_device(row) for row in actions] if on_device else list(actions)
-            step = envs.step_device if on_device else envs.step
-            for row in given[:2]:  # compiles
+    def note(self, result: Result, tags: dict[str, Any], rate: Callable[[], float]) -> None:
+        """Measure a few rounds."""
+        rate()  # the first one warms up
+        figure = Figure(tags, "steps/s", tuple(rate() for _ in range(self.rounds)))
+        print(f"{figure.name}: {figure.text} {figure.unit}", flush=True)
+        result.figures.append(figure)
+
+    def rate_there(self, envs: Any) -> float:
+        """Steps per second with actions and results that stay on the device."""
+        return self.rate(envs, envs.step_device, [cuda.to_device(row) for row in _actions(envs.num_envs)])
+
+    def rate_here(self, envs: Any) -> float:
+        """Steps per second with actions of the host, to which results are copied."""
+        return self.rate(envs, envs.step, list(_actions(envs.num_envs)))
+
+    def rate(self, envs: Any, step: Callable[[Any], Any], actions: list[Any]) -> float:
+        """Steps per second."""
+        envs.reset(seed=0)
+        steps, begin, taken = 0, time.perf_counter(), 0.0
+        while taken < self.seconds:
+            for row in actions:
                 step(row)
             cuda.synchronize()
-            steps, begin = 0, time.perf_counter()
-            while (taken := time.perf_counter() - begin) < self.seconds:
-                for row in given:
-                    step(row)
-                cuda.synchronize()
-                steps += len(given) * n
+            steps, taken = steps + len(actions) * envs.num_envs, time.perf_counter() - begin
         return steps / taken
+
+    def learner(self, n: int) -> Any:
+        """With ten minibatches an update, as by default."""
+        ppo = PPOConfig(update_steps=self.train_steps, minibatch_size=max(2, n * self.train_steps // 10))
+        return make_learner(TrainConfig(red="mix", n_envs=n, device="cuda", ppo=ppo))
+
+    def learned(self, learner: Any) -> float:
+        """Steps per second of rollouts and updates."""
+        steps, begin, taken = learner.steps, time.perf_counter(), 0.0
+        while taken < self.seconds:
+            learner.iterate(0.0)  # ends with statistics on the host, so it has waited for the device
+            taken = time.perf_counter() - begin
+        return (learner.steps - steps) / taken
+
+
+def _actions(n: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(N_ACTIONS, size=(ROUNDS_OF_ACTIONS, n))
 
 
 def _device() -> str:

@@ -103,12 +103,7 @@ class Collector:
     def __init__(self, envs: VectorEnv, s: Settings) -> None:
         self.envs, self.s = envs, s
         self.obs = torch.from_numpy(envs.reset(seed=s.seed)[0])
-        self.running = torch.zeros(s.n_envs, dtype=torch.float64)  # returns of the episodes so far
-
-    def play(self, choices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """One step of all environments: observations, rewards, and where an episode ended."""
-        obs, reward, terminated, truncated, _ = self.envs.step(ACTIONS[choices.numpy()])
-        return torch.from_numpy(obs), torch.from_numpy(reward), torch.from_numpy(terminated | truncated)
+        self.running = np.zeros(s.n_envs)  # returns of the episodes so far
 
     @torch.no_grad()
     def collect(self, agent: Agent) -> Rollout:
@@ -127,8 +122,10 @@ class Collector:
             choices = torch.multinomial(log_probs.exp(), 1)
             r.choices[t], r.log_probs[t] = choices[:, 0], log_probs.gather(1, choices)[:, 0]
 
-            self.obs, reward, done = self.play(r.choices[t])  # where an episode ended, already what the next one shows
-            r.rewards[t], r.dones[t] = reward * self.s.reward_scale, done
+            obs, reward, terminated, truncated, _ = self.envs.step(ACTIONS[r.choices[t].numpy()])
+            done = terminated | truncated
+            r.rewards[t], r.dones[t] = torch.from_numpy(reward * self.s.reward_scale), torch.from_numpy(done)
+            self.obs = torch.from_numpy(obs)  # where an episode ended, already that of the next one
             self.running += reward
             r.returns += self.running[done].tolist()
             self.running[done] = 0
@@ -178,13 +175,13 @@ def update(agent: Agent, optimizer: torch.optim.Optimizer, r: Rollout, s: Settin
 
 
 # ------------------------------------------------------------------------------------------------------------ the loop
-def train(s: Settings, backend: str = "native", collector_type: type[Collector] = Collector) -> Agent:
+def train(s: Settings) -> Agent:
     """Rollout and update in turns, until `total_steps` are played."""
     torch.manual_seed(s.seed)
-    envs = stockade.make_vec(s.n_envs, backend, red=s.red, horizon=s.horizon, obs=Agent.obs, autoreset_mode="same_step")
+    envs = stockade.make_vec(s.n_envs, red=s.red, horizon=s.horizon, obs=Agent.obs, autoreset_mode="same_step")
     agent = Agent(envs.single_observation_space.shape[0], s.hidden)
     optimizer = torch.optim.Adam(agent.parameters(), eps=1e-5, fused=True)
-    collector, recent = collector_type(envs, s), deque[float](maxlen=1000)
+    collector, recent = Collector(envs, s), deque[float](maxlen=1000)
     n_updates, begin = max(1, s.total_steps // (s.n_envs * s.n_steps)), time.perf_counter()
     for k in range(n_updates):
         left = 1 - k / n_updates

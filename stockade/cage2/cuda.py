@@ -10,6 +10,7 @@ serially. Nothing here is imported unless somebody asks for the GPU.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 from collections.abc import Callable
 from typing import Any
@@ -21,14 +22,15 @@ from stockade.cage2.actions import N_ACTIONS, SLEEP
 from stockade.cage2.batch import Batch, Ranges, Snapshot
 from stockade.cage2.config import WorldConfig
 from stockade.cage2.history import remember_batch
-from stockade.cage2.jit import JIT_DISABLED, as_records
+from stockade.cage2.jit import JIT_DISABLED, KERNEL_SOURCES, as_records, source_digest
+from stockade.cage2.prepare import alone
 from stockade.cage2.seeds import Seeds
 from stockade.cage2.state import INITIAL
 from stockade.errors import InvalidActionError, UnsupportedFeatureError
 
 _NEEDS = (
-    "backend='cuda' needs the package numba-cuda (pip install 'stockade[cuda]'), which is {package}, and an NVIDIA GPU "
-    "with its driver, {device}; backend='native' needs neither"
+    "this needs the package numba-cuda (pip install 'stockade[cuda]'), which is {package}, and an NVIDIA GPU with its "
+    "driver, {device}"
 )
 _NO_PACKAGE = _NEEDS.format(package="not installed", device="which was not looked for")
 
@@ -39,8 +41,19 @@ except ImportError as error:  # Numba without a CUDA target of its own
 
 SIMULATED: bool = bool(config.ENABLE_CUDASIM)  #: by Numba, in Python threads, for tests
 BLOCK = 128  #: threads that are scheduled together
-#: Without optimisation at link time: what runs is the PTX that tests/cuda compiles and looks at.
-on_device = cuda.jit if SIMULATED else cuda.jit(lto=False)
+_NOBODY = [(0, 0)]  # a range of worlds
+SOURCES = (*KERNEL_SOURCES, "cage2/history.py", "cage2/cuda.py")  #: what the device runs is compiled from these
+
+
+def on_device(function: Callable[..., None]) -> Any:
+    """Decorator of what the device runs. Compiled code is kept on disk, by a digest of the sources as in jit.py.
+
+    There is no optimisation at link time: what runs is the PTX that tests/cuda compiles and looks at.
+    """
+    if SIMULATED:
+        return cuda.jit(function)
+    function.__qualname__ += f"_{source_digest(*SOURCES)}"
+    return cuda.jit(lto=False, cache=True)(function)
 
 
 def require_device() -> None:
@@ -126,6 +139,11 @@ def take_actions(given, actions, refused, begin, end):  # type: ignore[no-untype
             refused[0] = i
 
 
+def _capability() -> str:
+    major, minor = cuda.get_current_device().compute_capability
+    return f"sm{major}{minor}"
+
+
 # ------------------------------------------------------------------------------------------------------------- a batch
 class CudaBatch(Batch):
     """`n` worlds in the memory of a GPU. As of `Batch`, methods take and fill arrays of the host.
@@ -150,6 +168,20 @@ class CudaBatch(Batch):
         if config.red == "player":
             raise UnsupportedFeatureError("backend='cuda' has scripted attackers only; take backend='native'")
         super().__init__(config, n, threads=1)
+        self._compile()
+
+    def _compile(self) -> None:
+        """Have every kernel ready, by launching it for no world at all; a first compilation is announced."""
+        what = f"{self._kernels[kernel.step_batch].py_func.__name__}-{self.obs_size}"
+        with contextlib.nullcontext() if SIMULATED else alone(step_worlds, f"{what}-{_capability()}", 30):
+            seeds, words = np.zeros(self.n, np.uint64), self.words_for(self.obs)
+            step = self.actions, self.no_red_actions, words, self.rewards, self.over, False
+            self._run(kernel.seed_batch, *self.records, seeds, self._all, ranges=_NOBODY)
+            self._run(kernel.reset_batch, *self.records, *self.constants, self._all, words, ranges=_NOBODY)
+            self._run(kernel.step_batch, *self.records, *self.constants, *step, ranges=_NOBODY)
+            self._launch(take_actions, self.actions, self.actions, self.refused, ranges=_NOBODY)
+            for actions in (self.actions, None):
+                self.remember(actions, self.obs, _NOBODY)
 
     def _bind(self) -> None:
         self._stale = False  # the copy on the host is older than the worlds
@@ -224,8 +256,8 @@ class CudaBatch(Batch):
 
     def _launch(self, launched: Any, *args: Any, ranges: Ranges = None) -> None:
         for begin, end in [(0, self.n)] if ranges is None else ranges:
-            threads = min(BLOCK, end - begin)
-            launched[-(-(end - begin) // threads), threads, self.stream](*args, begin, end)
+            blocks = max(1, -(-(end - begin) // BLOCK))
+            launched[blocks, min(BLOCK, max(1, end - begin)), self.stream](*args, begin, end)
         self._stale = True
 
     def use_stream(self, pointer: int) -> None:

@@ -50,7 +50,7 @@ def prepare(ledger: np.dtype | None, memory: bool = False, free_red: bool = Fals
     worlds, ledgers = np.zeros(1, WORLD), None if ledger is None else np.zeros(1, ledger)
     constants = INITIAL, np.ones(1, kernel.SETTINGS)
     everyone, actions, bits = np.ones(1, np.bool_), np.zeros(1, np.int64), np.zeros((1, OBS_SIZE), np.uint8)
-    with _alone(kernel.step_batch, _kind(ledger, free_red), 10 if ledger is None else 30):
+    with alone(kernel.step_batch, _kind(ledger, free_red), 10 if ledger is None else 30):
         obs, given = bits.view(np.int32), (actions, actions if free_red else None)
         kernel.seed_batch(worlds, ledgers, np.zeros(1, np.uint64), everyone, 0, 1)
         kernel.reset_batch(worlds, ledgers, *constants, everyone, obs, 0, 1)
@@ -64,7 +64,7 @@ def prepare(ledger: np.dtype | None, memory: bool = False, free_red: bool = Fals
             red_mask_batch(worlds, np.zeros((1, N_RED_ACTIONS), np.int8), 0, 1)
     if memory:
         lived = worlds["blue_success"], worlds["time"], 1, bits, np.zeros((1, MEMORY_SIZE), np.uint8)
-        with _alone(remember_batch, "memory", 1):
+        with alone(remember_batch, "memory", 1):
             for acted in (actions, None):
                 remember_batch(np.zeros(1, MEMORY), acted, *lived, 0, 1)
 
@@ -87,7 +87,7 @@ def _is_worker() -> bool:
 
 
 @contextlib.contextmanager
-def _alone(entry_point: Any, what: str, seconds: int) -> Iterator[None]:
+def alone(entry_point: Any, what: str, seconds: int) -> Iterator[None]:
     """If the code is not marked as compiled, in about `seconds`: wait until no other process compiles, then mark it."""
     mark = _mark(entry_point, what)
     if mark.exists():

@@ -67,9 +67,12 @@ class JaxWorlds:
         Returns state, observations (n, 52 or 160) uint8, rewards (n,) float32, done (n,) bool. Where an episode is
         done, state and observation are already the next episode's.
         """
+        chosen = jnp.asarray(actions)
+        if not jnp.issubdtype(chosen.dtype, jnp.integer):
+            raise InvalidActionError(f"actions have dtype {chosen.dtype}; take whole numbers from 0 to {N_ACTIONS - 1}")
         floats, flags = (jax.ShapeDtypeStruct((self.n_envs,), dtype) for dtype in (np.float32, np.bool_))
         results = self._state, self._seen, floats, flags
-        return jax.pure_callback(self._step, results, state, jnp.asarray(actions), vmap_method="sequential")
+        return jax.pure_callback(self._step, results, state, chosen, vmap_method="sequential")
 
     def _reset(self, words: Any) -> tuple[State, np.ndarray]:
         values = np.ascontiguousarray(words).view(np.uint64)[:, 0]

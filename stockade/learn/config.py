@@ -164,6 +164,9 @@ class TrainConfig:
     reward: RewardWeights = CHALLENGE_REWARD
     action_mask: bool = False  # Leave out the 63 decoy actions that can never succeed.
     backend: Literal["native", "serial", "pipes", "shared_memory", "async"] = "native"  # How the environments are run.
+    # Learn by PyTorch on a device. With `cuda`, environments, rollout and update are on a GPU. `cpu` runs the same code
+    # without one, slower than the compiled learner that is the default.
+    device: Annotated[Literal["cpu", "cuda"] | None, OPTIONAL] = None
     checkpoint_episodes: int = 5_000  # Episodes from one checkpoint to the next.
     keep_checkpoints: int = 3  # Checkpoints that are kept, beside the best.
     # Greedy episodes per kind of world at each checkpoint, on seeds of their own: the checkpoint with the highest sum
@@ -181,6 +184,11 @@ class TrainConfig:
             require(self, ("rules",), lambda v: v != "both", "cannot have a league: take one rule set")
             require(self, ("backend",), lambda v: v == "native", "cannot have a league: take native")
         require(self, ("validation_episodes",), lambda v: v >= 0, "must be 0 or more")
+        if self.device:
+            beside = f"is not possible beside --device {self.device}"
+            require(self, ("side",), lambda v: v == "blue", f"{beside}, where only blue learns")
+            require(self, ("league",), lambda v: not v, f"{beside}, whose attackers are scripted")
+            require(self, ("backend",), lambda v: v == "native", f"{beside}: leave it out")
         one_of_both = f"is of no use beside --horizons {self.horizons}: leave one out"
         require(self, ("horizon",), lambda v: not self.horizons or v == TrainConfig.horizon, one_of_both)
         require_seed(self)

@@ -6,6 +6,7 @@ TrainConfig -> cells (a world's settings, its weight) -> how many environments o
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise, product
 from typing import Any
 
@@ -111,6 +112,7 @@ class MixedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
         self._slices = [slice(*ends) for ends in pairwise(np.cumsum([0, *counts]).tolist())]
         self._context = np.repeat(np.array(contexts, np.uint8), counts, axis=0)
+        self._context_there: Any = None  # on the device of `step_device`
         size = spaces.flatdim(parts[0].single_observation_space) + len(contexts[0])
         self.single_observation_space = spaces.Box(0, 1, (size,), np.uint8)
         self.single_action_space = parts[0].single_action_space
@@ -131,6 +133,16 @@ class MixedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         obs, rewards, terminated, truncated = map(np.concatenate, zip(*steps, strict=True))
         return np.hstack([obs, self._context]), rewards, terminated, truncated, {}
 
+    def step_device(self, actions: Any) -> tuple[Any, Any, Any, Any]:
+        """As of `CudaVectorEnv`, which the parts must be: Torch tensors in and out, that stay on the GPU."""
+        import torch
+
+        steps = [part.step_device(actions[where]) for part, where in zip(self.parts, self._slices, strict=True)]  # type: ignore[attr-defined]
+        obs, rewards, terminated, truncated = map(torch.cat, zip(*steps, strict=True))
+        if self._context_there is None:
+            self._context_there = torch.as_tensor(self._context, device=obs.device)
+        return torch.hstack([obs, self._context_there]), rewards, terminated, truncated
+
     def save_worlds(self) -> dict[str, np.ndarray]:
         parts = enumerate(map(save_worlds, self.parts))
         return {f"part{k}.{name}": array for k, saved in parts for name, array in saved.items()}
@@ -145,11 +157,14 @@ class MixedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
 
 def make_mixture(
-    cells: Sequence[Cell], n: int, defenders: Mapping[Cell, Any] | None = None
+    cells: Sequence[Cell], n: int, defenders: Mapping[Cell, Any] | None = None, on_gpu: bool = False
 ) -> NativeVectorEnv | MixedVectorEnv:
-    """n native environments on one thread, shared out among the cells; `defenders` play where red learns."""
+    """n environments on one thread or a GPU, shared out among the cells; `defenders` play where red learns."""
+    kind: Any = partial(NativeVectorEnv, threads=1)
+    if on_gpu:
+        from stockade.vector.cuda import CudaVectorEnv as kind
     parts = [
-        NativeVectorEnv(count, copy=False, threads=1, **vars(cell.world), **_seats(cell, defenders))
+        kind(count, copy=False, **vars(cell.world), **_seats(cell, defenders))
         for cell, count in zip(cells, share_out(cells, n), strict=True)
     ]
     return parts[0] if len(parts) == 1 else MixedVectorEnv(parts, [cell.context for cell in cells])

@@ -34,7 +34,7 @@ from stockade.learn.policy import Architecture, Policy, Workspace
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
 _COUNTS = "iteration", "episodes", "steps"
-_SAVED = "obs", "dead", "returns", "lengths"  #: of a lane, beside its worlds
+SAVED = "obs", "dead", "returns", "lengths"  #: of a lane, beside its worlds
 
 
 class Rollout:
@@ -111,6 +111,21 @@ class Lane:
         self._forward(r.values[steps, columns])
         return np.array(returns), np.array(lengths, np.int64), world, policy + time.perf_counter() - clock
 
+    def state(self) -> tuple[dict[str, np.ndarray], Any]:
+        """What continues: arrays by name, and the stream of chance as JSON."""
+        parts = {name: getattr(self, name) for name in SAVED} | save_worlds(self.envs)
+        arrays = {name: np.ascontiguousarray(array).copy() for name, array in parts.items()}
+        return arrays, self.chance.bit_generator.state
+
+    def restore(self, arrays: dict[str, np.ndarray], chance: Any) -> bool:
+        """Continue where `state` was taken; False if the environments cannot be put back."""
+        self.chance.bit_generator.state = chance
+        if not restore_worlds(self.envs, arrays):
+            return False
+        for name in SAVED:
+            setattr(self, name, arrays[name].copy())
+        return True
+
     def _forward(self, values: np.ndarray) -> None:
         """Logits and values of the present observations."""
         kernels.forward(self.obs, self.policy.flat.numpy(), *self._shape, self._layers, self._logits, values[:, None])
@@ -146,20 +161,26 @@ class PPO:
         chosen = tuple(range(gymnasium.spaces.flatdim(envs[0].single_action_space)) if actions is None else actions)
         architecture = Architecture(n_inputs, chosen, config.hidden, config.activation, config.shared, gates)
         self.policy = Policy.create(architecture, seed)
-        self._adam = torch.optim.Adam([self.policy.flat], lr=config.learning_rate, eps=1e-5, fused=True)
-        first, second = torch.zeros_like(self.policy.flat), torch.zeros_like(self.policy.flat)
-        self._adam.state[self.policy.flat] = {"step": torch.zeros(()), "exp_avg": first, "exp_avg_sq": second}
+        self._order = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 2**32 - 1])))
+        self._set_up(envs)
+        self._adam = torch.optim.Adam([self._flat], lr=config.learning_rate, eps=1e-5, fused=True)
+        first, second, step = torch.zeros_like(self._flat), torch.zeros_like(self._flat), self._flat.new_zeros(())
+        self._adam.state[self._flat] = {"step": step, "exp_avg": first, "exp_avg_sq": second}
+        self.iteration = self.episodes = self.steps = 0
+
+    def _set_up(self, envs: Sequence[AnyVectorEnv]) -> None:
+        """The memory that is learned in: weights, lanes with their rollout, shards; and the threads."""
+        config, seed, n_inputs = self.config, self._seed, self.policy.architecture.n_inputs
+        self._flat = self.policy.flat
         ends = np.cumsum([0, *(one.num_envs for one in envs)]).tolist()
         self.rollout = Rollout(config.update_steps, ends[-1], n_inputs, envs[0].single_observation_space.dtype)
         columns = itertools.starmap(slice, itertools.pairwise(ends))
         self.lanes = [Lane(one, part, self.policy, self.rollout, seed) for one, part in zip(envs, columns, strict=True)]
-        self._order = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 2**32 - 1])))
         rows = -(-self.rollout.actions.size // config.shards)
         self._shards = [Workspace(self.policy, rows) for _ in range(config.shards)]
         self._gathered = [torch.from_numpy(np.zeros((w.rows, n_inputs), self.rollout.obs.dtype)) for w in self._shards]
         threads = config.threads or min(config.shards, available_cores())
         self._pool = ThreadPoolExecutor(threads - 1, "learner", torch.set_num_threads, (1,)) if threads > 1 else None
-        self.iteration = self.episodes = self.steps = 0
 
     # ------------------------------------------------------------------------------------------------ one iteration
     def iterate(self, progress: float) -> Iteration:
@@ -280,13 +301,14 @@ class PPO:
     # --------------------------------------------------------------------------------------------- state, for resume
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Everything that continues: arrays by name, and the rest as JSON. `restore` takes both back, bit for bit."""
-        adam = self._adam.state[self.policy.flat]
+        adam = self._adam.state[self._flat]
         arrays = {f"policy.{name}": weight for name, weight in self.policy.save_weights().items()}
-        arrays |= {f"adam.{name}": adam[name].numpy().copy() for name in ("exp_avg", "exp_avg_sq", "step")}
+        arrays |= {f"adam.{name}": adam[name].cpu().numpy().copy() for name in ("exp_avg", "exp_avg_sq", "step")}
+        streams = [self._order.bit_generator.state]
         for k, lane in enumerate(self.lanes):
-            parts = {name: getattr(lane, name) for name in _SAVED} | save_worlds(lane.envs)
-            arrays |= {f"lane{k}.{name}": np.ascontiguousarray(array).copy() for name, array in parts.items()}
-        streams = [self._order.bit_generator.state, *(lane.chance.bit_generator.state for lane in self.lanes)]
+            parts, chance = lane.state()
+            arrays |= {f"lane{k}.{name}": array for name, array in parts.items()}
+            streams.append(chance)
         rest = {name: getattr(self, name) for name in _COUNTS} | {"streams": streams, "layout": LAYOUT}
         return arrays, rest | {"architecture": self.policy.architecture.to_json()}
 
@@ -298,18 +320,13 @@ class PPO:
             raise InputError("the worlds in the checkpoint are of another version of stockade, which must continue it; "
                              "its policy can be loaded and evaluated")  # fmt: skip
         self.policy.load_weights(arrays, prefix="policy.")
-        for name, tensor in self._adam.state[self.policy.flat].items():
+        for name, tensor in self._adam.state[self._flat].items():
             tensor.copy_(torch.from_numpy(arrays[f"adam.{name}"]).view(tensor.shape))
         for name in _COUNTS:
             setattr(self, name, rest[name])
         self._order.bit_generator.state = rest["streams"][0]
         for k, lane in enumerate(self.lanes):
-            lane.chance.bit_generator.state = rest["streams"][k + 1]
-            saved = with_prefix(f"lane{k}.", arrays)
-            if restore_worlds(lane.envs, saved):
-                for name in _SAVED:
-                    setattr(lane, name, saved[name].copy())
-            else:
+            if not lane.restore(with_prefix(f"lane{k}.", arrays), rest["streams"][k + 1]):
                 lane.begin(self._seed, self.iteration)
 
 

@@ -37,6 +37,7 @@ from stockade.learn.league import League
 from stockade.learn.mixture import Cell, cells_of, make_mixture
 from stockade.learn.policy import Policy, one_torch_thread
 from stockade.learn.ppo import PPO, AnyVectorEnv, Iteration
+from stockade.learn.torch_ppo import TorchPPO, find_device
 from stockade.text import Shown, Table, duration, fixed, in_notebook, plural, progress_bar, size
 
 VALIDATION_SEED = 2_000_000_000  #: validation plays these seeds and on; no evaluation of a result may take them
@@ -73,6 +74,8 @@ def make_envs(config: TrainConfig, cells: list[Cell]) -> list[AnyVectorEnv]:
     """The environments of the learner's lanes."""
     if config.backend != "native":
         return [stockade.make_vec(config.n_envs, config.backend, **vars(cells[0].world))]
+    if config.device:
+        return [make_mixture(cells, config.n_envs, on_gpu=config.device == "cuda")]
     lanes = min(config.ppo.shards, config.n_envs)
     counts = [config.n_envs * (k + 1) // lanes - config.n_envs * k // lanes for k in range(lanes)]
     return [make_mixture(cells, n, defenders(cells, config.runs)) for n in counts]  # each its own: lanes play at once
@@ -85,6 +88,8 @@ def make_learner(config: TrainConfig, cells: list[Cell] | None = None) -> PPO:
     actions = np.flatnonzero(ACTION_MASK).tolist() if config.action_mask and not is_red else None
     shows_clock = config.obs == "memory" or is_red
     horizon_is_end = limit == "terminal" or (limit == "auto" and shows_clock)
+    if config.device:
+        return TorchPPO(envs[0], config.ppo, config.seed, actions, horizon_is_end, config.device)
     return PPO(envs, config.ppo, config.seed, actions, horizon_is_end, RED_GATES if is_red else ())
 
 
@@ -115,6 +120,8 @@ def _new_run(config: TrainConfig) -> Path:
         config.ppo.update_steps * config.n_envs,
     )
     per_row = 32 + inputs + 4 * (inputs + 4 * hidden + N_ACTIONS)  # the rollout, and the workspaces of the update
+    if config.device:  # which has workspaces for a minibatch, if for more than the rollout
+        per_row = 64 + inputs
     needed = rows * per_row + config.n_envs * BYTES_PER_WORLD
     available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     problem = f"needs about {size(needed)} of memory with updates of {config.ppo.update_steps} steps; this machine has"
@@ -184,6 +191,8 @@ class TrainResult(Shown):
 
 def train(config: TrainConfig, *, progress: bool = True) -> TrainResult:
     """Start a run, or continue one (`TrainConfig.resumed`, nothing changed), until its end or a signal."""
+    if config.device:
+        find_device(config.device)  # before a folder is made
     if config.resume is None:
         run = _new_run(config)
     else:

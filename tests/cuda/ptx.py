@@ -81,6 +81,21 @@ def compiled(kernel: str, generation: str) -> Usage:
     )
 
 
+def kept(kernel: str, generation: str) -> tuple[int, int]:
+    """Have a kernel ready as its first launch does, but for loading it into a device: hits and misses of the cache."""
+    capability = GENERATIONS[generation]
+    device = SimpleNamespace(compute_capability=capability)
+    dispatcher = getattr(ours, kernel)
+    with (
+        mock.patch("numba.cuda.dispatcher.get_current_device", return_value=device),
+        mock.patch("numba.cuda.api.get_current_device", return_value=device),
+        mock.patch("numba.cuda.cudadrv.devices.get_context", return_value=SimpleNamespace(device=device)),
+        mock.patch("numba.cuda.dispatcher._Kernel.bind", lambda self: self._codelibrary.get_cubin(cc=capability)),
+    ):
+        dispatcher.compile(SIGNATURES[kernel])
+    return dispatcher.stats.cache_hits.total(), dispatcher.stats.cache_misses.total()
+
+
 def assembler() -> str:
     """ptxas, from the toolkit's package."""
     toolkit = importlib.util.find_spec("nvidia.cuda_nvcc")

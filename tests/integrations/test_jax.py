@@ -88,7 +88,7 @@ def test_keys_give_different_episodes():
     assert len({row.tobytes() for row in np.concatenate(streams[:2])}) == 128
 
 
-@pytest.mark.parametrize("action", [-1, 145])
+@pytest.mark.parametrize("action", [-1, 145, 0.5])
 def test_actions_that_do_not_exist_are_refused(action):
     worlds = JaxWorlds(2)
     state, _ = worlds.reset(0)

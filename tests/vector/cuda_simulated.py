@@ -12,7 +12,7 @@ import numpy as np
 import stockade
 from stockade.vector import check_vector_env
 
-N, STEPS, HORIZON = 3, 24, 9
+N, STEPS, HORIZON = 6, 48, 9
 MODES = ("next_step", "same_step", "disabled")
 #: Every red, both rule sets, green, observations, weights, and each autoreset mode several times.
 CASES = {
@@ -58,18 +58,18 @@ def digest(backend: str, options: dict) -> str:
     run = np.random.default_rng(5).integers(145, size=(STEPS, N))
     with stockade.make_vec(N, backend, horizon=HORIZON, **options) as envs:
         note(envs.reset(seed=2**63 + 3))
-        play(envs, run[:8])
+        play(envs, run[:16])
         before = envs.snapshot()
-        play(envs, run[8:16])
+        play(envs, run[16:32])
         truth = envs.true_state()
         note(truth.red_access, truth.time, truth.age, truth.red_type)
         note(envs.restore(before, seed=7))
-        play(envs, run[16:])
+        play(envs, run[32:])
         note(envs.restore(envs.snapshot(2), index=0))
-        play(envs, run[:3])
-        note(envs.reset(seed=[None, 4, None]), envs.get_attr("config")[0].red)
+        play(envs, run[:6])
+        note(envs.reset(seed=[None, 4, None, None, 9, None]), envs.get_attr("config")[0].red)
         note(*envs.apply(lambda env: env.reset(seed=9)[0], [1]))  # a single environment changes its world
-        play(envs, run[3:5])
+        play(envs, run[6:10])
         after = envs.snapshot()
         note(after.worlds, after.memory)
     return found.hexdigest()
@@ -120,7 +120,7 @@ def device() -> dict[str, object]:
             envs.check_actions()
             facts[mode] = {"equal": bool(equal), "places": len(places)}
             if mode == "next_step":
-                envs.step_device(np.array([0, 145, 0]))
+                envs.step_device(np.array([0, 145, *[0] * (N - 2)]))
                 try:
                     envs.check_actions()
                 except stockade.vector.InvalidActionError as error:
@@ -129,16 +129,29 @@ def device() -> dict[str, object]:
     return facts
 
 
-def learner(examples: str) -> bool:
-    """Does a training with rollouts on the device give the weights of one on the CPU?"""
-    sys.path.insert(0, examples)
-    import ppo_cuda
-    import ppo_one_file
+def learner() -> dict[str, bool]:
+    """Does `--device cuda` give the weights of `--device cpu`, also for a mixture, and after it was put back?"""
+    import torch
 
-    settings = ppo_one_file.Settings(total_steps=96, n_envs=4, n_steps=8, horizon=5, minibatch_size=16)
-    there, here = ppo_cuda.train_on_device(settings), ppo_one_file.train(settings)
-    pairs = zip(there.state_dict().values(), here.state_dict().values(), strict=True)
-    return all(bool((one == other).all()) for one, other in pairs)
+    from stockade.learn.config import PPOConfig, TrainConfig
+    from stockade.learn.train import make_learner
+
+    def weights(device: str, returned: bool, changes: dict) -> torch.Tensor:
+        ppo = PPOConfig(update_steps=7, minibatch_size=16, hidden=(8,))
+        config = TrainConfig(device=device, n_envs=8, horizon=5, action_mask=True, ppo=ppo, **changes)
+        learner = make_learner(config)
+        for k in range(3):
+            learner.iterate(k / 3)
+            if returned and k == 0:
+                saved = learner.state()
+                learner.iterate(0.9)
+                learner.restore(*saved)
+        learner.close()
+        return learner.policy.flat
+
+    cases = {"one attacker": {"red": "meander>bline@3"}, "mixture": {"red": "bline,meander", "rules": "both"}}
+    expected = {name: weights("cpu", False, changes) for name, changes in cases.items()}
+    return {name: torch.equal(weights("cuda", True, cases[name]), given) for name, given in expected.items()}
 
 
 def launched() -> dict[str, list[str]]:

@@ -56,9 +56,9 @@ def test_results_that_stay_on_the_device():
 
 
 def test_a_training_on_the_device_gives_the_weights_of_one_on_the_cpu():
-    """examples/ppo_cuda.py beside examples/ppo_one_file.py, whose update it shares."""
+    """`stockade train --device cuda` beside `--device cpu`, bit for bit, through a checkpoint too."""
     pytest.importorskip("torch")
-    assert simulated("learner", str(ROOT / "examples")) is True
+    assert simulated("learner") == {"one attacker": True, "mixture": True}
 
 
 def test_kernels_are_launched_with_the_types_that_are_compiled():
@@ -69,26 +69,15 @@ def test_kernels_are_launched_with_the_types_that_are_compiled():
 
 def test_the_benchmark_runs(tmp_path):
     """Tiny, in the simulator: it checks, measures, and writes a result in the format of all."""
-    arguments = [
-        "--n-envs",
-        "2",
-        "--obs",
-        "bits",
-        "--seconds",
-        "0.01",
-        "--rounds",
-        "2",
-        "--check-envs",
-        "2",
-        "--check-steps",
-        "3",
-    ]
+    settings = {"n-envs": 2, "obs": "bits", "train-envs": 2, "train-steps": 6, "seconds": 0.01, "rounds": 2}
+    settings |= {"check-envs": 2, "check-steps": 3}
+    arguments = [part for name, value in settings.items() for part in (f"--{name}", str(value))]
     command = [sys.executable, "-W", "ignore:overflow", str(ROOT / "benchmarks" / "gpu.py"), *arguments]
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert "equal bits on CPU and GPU: 6 steps in each of 16 settings" in done.stdout, done.stderr
     result = json.loads((tmp_path / "benchmarks" / "results" / "gpu.json").read_text())
-    assert [figure["tags"]["results"] for figure in result["figures"]] == ["device", "host"]
+    assert [figure["tags"]["case"] for figure in result["figures"]] == ["results on the GPU", "on the host", "training"]
     assert all(len(figure["rounds"]) == 2 for figure in result["figures"])
 
 
