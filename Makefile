@@ -8,6 +8,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 RAY := .venv-ray
 CUDA := .venv-cuda
+CUDA_TESTS := tests/cuda tests/integrations/test_jax.py
 OLD_GYMNASIUM_TESTS := tests/contract tests/cage2/test_interface.py tests/cage2/test_autoreset.py
 
 .DEFAULT_GOAL := help
@@ -21,10 +22,11 @@ search: $(VENV)/installed-run ## set up and run a small workflow search: about a
 	$(VENV)/bin/stockade search --max-steps 30 --total-episodes 150000
 	@$(VENV)/bin/stockade report "$$(dirname "$$(ls -t runs/*/summary.json | head -1)")"
 
-test: lint $(if $(strip $(PYTEST_ARGS)),,$(RAY)/installed) ## set up and run every check: ruff, mypy, pytest without the slow tests, the essential ones of Ray
+test: lint $(if $(strip $(PYTEST_ARGS)),,$(RAY)/installed $(CUDA)/installed) ## set up and run every check: ruff, mypy, pytest without the slow tests, the essential ones of Ray, compiling for GPUs, JAX
 	$(RUN) -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
-	$(if $(strip $(PYTEST_ARGS)),@echo 'Only what PYTEST_ARGS says; `make test-ray` for the tests of Ray.',\
+	$(if $(strip $(PYTEST_ARGS)),@echo 'Only what PYTEST_ARGS says; `make test-ray` for the tests of Ray, `make test-cuda` for GPUs and JAX.',\
 	    $(RAY)/bin/python -m pytest -m "essential and not slow" tests/ray)
+	$(if $(strip $(PYTEST_ARGS)),,$(CUDA)/bin/python -m pytest -n auto --dist worksteal $(CUDA_TESTS))
 
 test-slow: $(VENV)/installed-dev $(RAY)/installed ## the slow tests only
 	$(RUN) -m pytest -m slow $(PYTEST_ARGS)
@@ -39,10 +41,10 @@ test-ray: $(RAY)/installed ## all tests that need Ray, and those of vector envir
 	$(RAY)/bin/python -m pytest tests/ray $(PYTEST_ARGS)
 	$(RAY)/bin/python -m pytest -n auto --dist worksteal $(OLD_GYMNASIUM_TESTS) $(PYTEST_ARGS)
 
-# Neither a GPU nor its driver is needed: the toolkit's packages compile for devices that are not there. JAX is tested
-# here too, on the CPU.
-test-cuda: $(CUDA)/installed ## compile the kernels for three generations of GPUs, run them in Numba's simulator; JAX
-	$(CUDA)/bin/python -m pytest tests/cuda tests/vector/test_cuda.py tests/integrations/test_jax.py $(PYTEST_ARGS)
+# Neither a GPU nor its driver is needed: the toolkit's packages compile for devices that are not there. JAX runs on the
+# CPU. What else there is of a GPU runs in Numba's simulator, in .venv with all other tests.
+test-cuda: $(CUDA)/installed ## compile the kernels for three generations of GPUs; the tests of JAX
+	$(CUDA)/bin/python -m pytest -n auto --dist worksteal $(CUDA_TESTS) $(PYTEST_ARGS)
 
 chaos: $(VENV)/installed-dev ## random faults for MINUTES=10, from a SEED; ONLY= some kinds of scenarios: docs/about/reliability.md
 	$(RUN) -m tests.chaos --minutes $(or $(MINUTES),10) --seed "$(SEED)" --only "$(ONLY)"
@@ -117,7 +119,7 @@ $(RAY)/installed: pyproject.toml constraints.txt
 $(CUDA)/installed: pyproject.toml constraints.txt
 	@echo "Setting up $(CUDA), with Numba's CUDA target, the toolkit's compiler and JAX: once, a minute or so."
 	$(PYTHON) -m venv $(CUDA)
-	$(CUDA)/bin/python -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[cuda,jax,train,dev]'
+	$(CUDA)/bin/python -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[cuda,jax]' hypothesis psutil pytest pytest-xdist
 	@touch $@
 
 .venv-%/installed: pyproject.toml constraints.txt

@@ -69,6 +69,7 @@ def test_kernels_are_launched_with_the_types_that_are_compiled():
 
 def test_the_benchmark_runs(tmp_path):
     """Tiny, in the simulator: it checks, measures, and writes a result in the format of all."""
+    pytest.importorskip("torch")
     settings = {"n-envs": 2, "obs": "bits", "train-envs": 2, "train-steps": 6, "seconds": 0.01, "rounds": 2}
     settings |= {"check-envs": 2, "check-steps": 3}
     arguments = [part for name, value in settings.items() for part in (f"--{name}", str(value))]
