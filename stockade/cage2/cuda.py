@@ -17,12 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from stockade.cage2 import kernel
+from stockade.cage2 import history, kernel
 from stockade.cage2.actions import N_ACTIONS, SLEEP
 from stockade.cage2.batch import Batch, Ranges, Snapshot
 from stockade.cage2.config import WorldConfig
-from stockade.cage2.history import remember_batch
-from stockade.cage2.jit import JIT_DISABLED, KERNEL_SOURCES, as_records, source_digest
+from stockade.cage2.jit import JIT_DISABLED, KERNEL_SOURCES, as_records, cached
 from stockade.cage2.prepare import alone
 from stockade.cage2.seeds import Seeds
 from stockade.cage2.state import INITIAL
@@ -42,18 +41,10 @@ except ImportError as error:  # Numba without a CUDA target of its own
 SIMULATED: bool = bool(config.ENABLE_CUDASIM)  #: by Numba, in Python threads, for tests
 BLOCK = 128  #: threads that are scheduled together
 _NOBODY = [(0, 0)]  # a range of worlds
-SOURCES = (*KERNEL_SOURCES, "cage2/history.py", "cage2/cuda.py")  #: what the device runs is compiled from these
-
-
-def on_device(function: Callable[..., None]) -> Any:
-    """Decorator of what the device runs. Compiled code is kept on disk, by a digest of the sources as in jit.py.
-
-    There is no optimisation at link time: what runs is the PTX that tests/cuda compiles and looks at.
-    """
-    if SIMULATED:
-        return cuda.jit(function)
-    function.__qualname__ += f"_{source_digest(*SOURCES)}"
-    return cuda.jit(lto=False, cache=True)(function)
+#: Of what the device runs. Without optimisation at link time it is the PTX that tests/cuda compiles and looks at.
+on_device = (
+    cuda.jit if SIMULATED else cached(*KERNEL_SOURCES, "cage2/history.py", "cage2/cuda.py", jit=cuda.jit, lto=False)
+)
 
 
 def require_device() -> None:
@@ -116,7 +107,7 @@ def remember_step(  # type: ignore[no-untyped-def]
     i = begin + cuda.grid(1)
     if i < end:
         success[i], times[i] = worlds[i].blue_success, worlds[i].time
-        remember_batch(memory, actions, success, times, horizon, bits, out, i, i + 1)
+        history.remember_batch(memory, actions, success, times, horizon, bits, out, i, i + 1)
 
 
 @on_device
@@ -125,7 +116,7 @@ def recall(memory, worlds, success, times, horizon, bits, out, begin, end):  # t
     i = begin + cuda.grid(1)
     if i < end:
         success[i], times[i] = worlds[i].blue_success, worlds[i].time
-        remember_batch(memory, None, success, times, horizon, bits, out, i, i + 1)
+        history.remember_batch(memory, None, success, times, horizon, bits, out, i, i + 1)
 
 
 @on_device

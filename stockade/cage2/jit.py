@@ -7,6 +7,7 @@ of all files they are made of in their qualified name, which Numba makes the nam
 With `NUMBA_DISABLE_JIT=1` everything runs as plain Python, for a debugger.
 """
 
+import functools
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +24,8 @@ KERNEL_SOURCES = (
     "cage2/state.py",
 )  # fmt: skip
 OPTIONS = {"nogil": True, "error_model": "numpy"}
-compiled = numba.njit(**OPTIONS)
+compiled_with = functools.partial(numba.njit, **OPTIONS)
+compiled = compiled_with()
 
 JIT_DISABLED: bool = bool(numba.config.DISABLE_JIT)
 if JIT_DISABLED:
@@ -41,16 +43,17 @@ def source_digest(*files: str) -> str:
     return f"{digest:08x}"
 
 
-def cached(*files: str, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+def cached(*files: str, jit: Callable[..., Any] = compiled_with, **options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Decorator for entry points: compiled, and kept on disk for as long as the files (below stockade/) are the same.
 
-    `files` are all that the compiled code is made of, tables included; `options` those of `numba.njit` beside OPTIONS.
+    `files` are all that the compiled code is made of, tables included; `options` those of Numba beside OPTIONS. `jit`
+    chooses another target than the CPU.
     """
     digest = source_digest(*files)
 
     def decorate(function: Callable[..., Any]) -> Any:
         function.__qualname__ += f"_{digest}"
-        return numba.njit(cache=True, **OPTIONS, **options)(function)
+        return jit(cache=True, **options)(function)
 
     return decorate
 
