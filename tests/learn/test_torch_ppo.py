@@ -136,7 +136,7 @@ def test_it_learns_what_the_compiled_learner_learns(tmp_path):
     for device, returns in found.items():
         for seed in range(3):
             config = TrainConfig(
-                runs=tmp_path, device=device, seed=seed, horizon=20, n_envs=64, total_episodes=2000, tensorboard=False,
+                runs=tmp_path, device=device, seed=seed, horizon=20, n_envs=64, total_episodes=3000, tensorboard=False,
                 ppo=PPOConfig(update_steps=40, minibatch_size=640, learning_rate=3e-3),
             )  # fmt: skip
             result = train(config, progress=False)
