@@ -16,9 +16,11 @@ import numpy as np
 
 from stockade.cage2 import kernel
 from stockade.cage2.actions import N_RED_ACTIONS
+from stockade.cage2.belief import Belief, Particles
 from stockade.cage2.config import WorldConfig
 from stockade.cage2.history import MEMORY, MEMORY_SIZE, remember_batch
 from stockade.cage2.jit import as_records
+from stockade.cage2.particles import N_FEATURES, describe_batch, follow_batch
 from stockade.cage2.prepare import is_compiled, prepare
 from stockade.cage2.red_view import RED_MEMORY, observe_red_batch, red_mask_batch
 from stockade.cage2.scenario import N_HOSTS
@@ -40,16 +42,20 @@ RED_LAYOUT = hashlib.sha256(str((LAYOUT, RED_MEMORY)).encode()).hexdigest()[:16]
 
 
 def _dtypes(config: WorldConfig) -> list[Any]:
-    """Of worlds, ledgers and memories. All are rows of bytes: copies are quick, and equal to the last padding."""
-    ledger = ledger_dtype(config.horizon) if config.chance == "cyborg" else None
-    return [WORLD, ledger, MEMORY if config.obs == "memory" else None, RED_MEMORY if config.red == "player" else None]
+    """Of worlds, ledgers, memories, beliefs. All are rows of bytes: copies are quick, and equal to the last padding."""
+    ledger, view = ledger_dtype(config.horizon) if config.chance == "cyborg" else None, config.view
+    belief: list[Any] = [None, None]
+    if view.kind == "belief":
+        belief = [np.dtype((np.void, size)) for size in Particles.sizes(view)]
+    memory, red_memory = None if view.kind == "bits" else MEMORY, RED_MEMORY if config.red == "player" else None
+    return [WORLD, ledger, memory, red_memory, *belief]
 
 
 def compile_ahead(config: WorldConfig) -> None:
     """Compile here, and say so, what worker processes would have to compile; nothing if the cache has it."""
-    _, ledger, memory, _ = _dtypes(config)
+    ledger = _dtypes(config)[1]
     if not is_compiled(ledger, config.has_free_red):
-        prepare(ledger, memory is not None, config.has_free_red)
+        prepare(ledger, config.view.kind, config.has_free_red)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +69,10 @@ class Snapshot:
     config: WorldConfig
     worlds: np.ndarray
     ledgers: np.ndarray | None  #: under `chance="cyborg"`
-    memory: np.ndarray | None = None  #: with `obs="memory"`
+    memory: np.ndarray | None = None  #: with `obs="memory"` or "belief"
     red_memory: np.ndarray | None = None  #: with `red="player"`
+    particles: np.ndarray | None = None  #: with `obs="belief"`
+    weights: np.ndarray | None = None  #: of their rule sets
     layout: str = ""  #: of the records; by default the present one
 
     def __post_init__(self) -> None:
@@ -75,13 +83,13 @@ class Snapshot:
                 part.setflags(write=False)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update({"layout": "unknown", "red_memory": None, **state})
+        self.__dict__.update({"layout": "unknown", "red_memory": None, "particles": None, "weights": None, **state})
         self.__post_init__()  # pickles and copies are frozen too
 
     @property
-    def parts(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None, np.ndarray | None]:
-        """Worlds, ledgers, blue's memory, red's."""
-        return self.worlds, self.ledgers, self.memory, self.red_memory
+    def parts(self) -> tuple[np.ndarray | None, ...]:
+        """Worlds, ledgers, blue's memory, red's, blue's belief."""
+        return self.worlds, self.ledgers, self.memory, self.red_memory, self.particles, self.weights
 
     def __len__(self) -> int:
         return len(self.worlds)
@@ -101,7 +109,7 @@ class Batch:
 
     worlds: Any  #: (n,) WORLD
     ledgers: Any  #: under `chance="cyborg"`, else None
-    memory: Any  #: what blue remembers, (n,) MEMORY with `obs="memory"`, else None
+    memory: Any  #: what blue remembers, (n,) MEMORY with `obs="memory"` or "belief", else None
     red_memory: Any  #: what red remembers, (n,) RED_MEMORY with `red="player"`, else None
 
     def __init__(self, config: WorldConfig, n: int, threads: int | None = None) -> None:
@@ -113,9 +121,9 @@ class Batch:
         if isinstance(threads, bool) or not isinstance(threads, (int, np.integer)) or threads < 1:
             raise ValueError(f"threads={threads!r} must be a whole number of at least 1, or None to choose by size")
         self.config, self.n = config, int(n)
-        _, ledger, memory, _ = _dtypes(config)
-        prepare(ledger, memory is not None, config.has_free_red)
-        self.obs_size = OBS_SIZE if memory is None else MEMORY_SIZE
+        view = config.view
+        prepare(_dtypes(config)[1], view.kind, config.has_free_red)
+        self.obs_size, self.obs_dtype = view.size, view.dtype
         self._bytes: list[Any] = [None if d is None else np.zeros((n, d.itemsize), np.uint8) for d in _dtypes(config)]
         parts = min(int(threads), self.n)
         self._slices = [(self.n * k // parts, self.n * (k + 1) // parts) for k in range(parts)]
@@ -125,8 +133,10 @@ class Batch:
         """Views of the memory: records for us and for the kernel, the true state for users."""
         parts = [None if rows is None else rows.reshape(-1).view(dtype)
                  for rows, dtype in zip(self._bytes, _dtypes(self.config), strict=True)]  # fmt: skip
-        self.worlds, self.ledgers, self.memory, self.red_memory = parts
-        *self.records, self._memory, self._red_memory = [None if x is None else as_records(x) for x in parts]
+        self.worlds, self.ledgers, self.memory, self.red_memory = parts[:4]
+        *self.records, self._memory, self._red_memory = [None if x is None else as_records(x) for x in parts[:4]]
+        belief = self._bytes[4:]
+        self._particles = None if belief[0] is None else Particles(self.config.view, *belief)
         self.constants = as_records(INITIAL), as_records(self.config.settings())
         self.truth = TrueState.of(self.worlds)
         # The 52 bits that kernels write where users get more.
@@ -152,7 +162,7 @@ class Batch:
         self._bind()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("config", "n", "obs_size", "_slices", "_bytes")}
+        return {name: getattr(self, name) for name in ("config", "n", "obs_size", "obs_dtype", "_slices", "_bytes")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -181,7 +191,7 @@ class Batch:
         """Step every world, or the (k,) `rows`, in any order; with `autoreset` those that are over begin anew instead.
 
         `actions` are (n,) int64, checked by the caller; with `red="player"` so are `red_actions`. Written are `obs`
-        (n, obs_size) uint8, `rewards` (n,) float64 and `over` (n,) bool: the episode reached its horizon.
+        (n, obs_size) of `obs_dtype`, `rewards` (n,) float64 and `over` (n,) bool: the episode reached its horizon.
         """
         if (red_actions is None) != (self.red_memory is None):
             raise ValueError('red_actions are for worlds with red="player", and these need them')
@@ -192,7 +202,7 @@ class Batch:
         self.remember(actions, obs, ranges)
 
     def observe(self, obs: np.ndarray) -> None:
-        """Write what blue sees now, (n, obs_size) uint8, without a step."""
+        """Write what blue sees now, (n, obs_size) of `obs_dtype`, without a step."""
         self.words_for(obs)[...] = self.worlds["obs"][:, :N_HOSTS]
         self.remember(None, obs)
 
@@ -216,14 +226,32 @@ class Batch:
         return mask
 
     def words_for(self, obs: np.ndarray) -> np.ndarray:
-        """(n, 13) int32 for the kernel to write the bits of `obs` into; with `obs="memory"` on the way there."""
+        """(n, 13) int32 for the kernel to write the bits of `obs` into; where blue sees more, on the way there."""
         return (obs if self._bits is None else self._bits).view(np.int32)
 
     def remember(self, actions: np.ndarray | None, obs: np.ndarray, ranges: Ranges = None) -> None:
-        """With `obs="memory"`, after the kernel: let blue remember its step, if any, and write all that it knows."""
-        if self.memory is not None:
-            lived = actions, self._column("blue_success"), self._column("time"), self.config.horizon, self._bits
+        """Where blue sees more than the bits, after the kernel: let it remember its step, if any, and write all that it
+        knows."""
+        if self.memory is None:
+            return
+        times = self._column("time")
+        if self._particles is None:
+            lived = actions, self._column("blue_success"), times, self.config.horizon - times, self._bits
             self._run(remember_batch, self._memory, *lived, obs, ranges=ranges)
+            return
+        assert self._bits is not None
+        self._run(follow_batch, *self._particles.followed(actions, self._bits, times), ranges=ranges)
+        lived = actions, self._particles.success, times, times, self._bits
+        self._run(remember_batch, self._memory, *lived, obs, ranges=ranges)
+        self._run(describe_batch, *self._particles.described(obs[:, MEMORY_SIZE:]), ranges=ranges)
+
+    def belief(self) -> Belief:
+        """What red probably holds and knows, with `obs="belief"`."""
+        if self._particles is None:
+            raise ValueError(f"there is no belief with obs={self.config.obs!r}; make the world with obs='belief'")
+        features = np.zeros((self.n, N_FEATURES), np.float32)
+        self._run(describe_batch, *self._particles.described(features))
+        return Belief.of(features)
 
     def _column(self, field: str) -> np.ndarray:
         """A field of all worlds, contiguous: a kernel would be compiled once more for one that is not."""

@@ -10,15 +10,14 @@ from stockade.cage2.green import GREEN_ACTS, GREEN_FOLLOWS_PLAN, GREEN_SLEEPS
 from stockade.cage2.kernel import SETTINGS
 from stockade.cage2.state import BLINE, MEANDER, MIX, PLANNED, PLAYER, SLEEPING
 from stockade.cage2.variants import Red, is_learned, read_red
+from stockade.cage2.views import RULES, View, read_view
 from stockade.errors import SettingError, did_you_mean
 
 RED_AGENTS = {"bline": BLINE, "meander": MEANDER, "sleep": SLEEPING, "mix": MIX, "player": PLAYER}
 MAX_HORIZON = 30_000  #: counters in the state have 16 bits
 MAX_WEIGHT = 1e300  #: beyond it a reward could be infinite
-RULES = ("current", "leaderboard")
-OBSERVATIONS = ("bits", "memory")
 GREEN = {"sleep": 0.0, "active": GREEN_RATE}  #: how often green scans a host
-_WORDS = {"rules": RULES, "chance": ("fast", "cyborg"), "green": tuple(GREEN), "obs": OBSERVATIONS}
+_WORDS = {"rules": RULES, "chance": ("fast", "cyborg"), "green": tuple(GREEN)}
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,9 @@ class WorldConfig:
     rules: str = "current"  #: or leaderboard, with which the published scores were made
     chance: str = "fast"  #: or cyborg: seeds give the reference's episodes
     green: str | float = "sleep"  #: as in the challenge, active, or the probability that it scans a host in a step
-    obs: str = "bits"  #: what blue sees: 52 bits, or memory: these and what it knows from its own history (history.py)
+    #: what blue sees: bits (52 of them), memory (these and what it knows from its own history), or belief (these and
+    #: what red probably holds and knows): views.py
+    obs: str = "bits"
     reward: RewardWeights = CHALLENGE_REWARD
 
     def __post_init__(self) -> None:
@@ -72,6 +73,7 @@ class WorldConfig:
             if not is_rate and not (isinstance(value, str) and value in allowed):
                 near = did_you_mean(str(value), allowed)
                 raise SettingError(name, value, f"is unknown; take one of {', '.join(map(repr, allowed))}.{near}")
+        object.__setattr__(self, "obs", str(read_view(self.obs)))
         if isinstance(self.reward, dict) and set(self.reward) <= {field.name for field in fields(RewardWeights)}:
             object.__setattr__(self, "reward", RewardWeights(**self.reward))  # as dataclasses.asdict and JSON give it
         if not isinstance(self.reward, RewardWeights):
@@ -85,6 +87,11 @@ class WorldConfig:
         planned = self.red not in RED_AGENTS and not is_learned(self.red)
         if self.green != "sleep" and planned and read_red(self.red).has_green:
             raise SettingError("green", self.green, f"is said twice: red={self.red!r} names a rate of green too")
+
+    @property
+    def view(self) -> View:
+        """What blue sees."""
+        return read_view(self.obs)
 
     @property
     def has_free_red(self) -> bool:

@@ -11,6 +11,7 @@ from gymnasium.error import ClosedEnvironmentError, ResetNeeded
 from stockade.cage2 import kernel
 from stockade.cage2.actions import ACTION_MASK, check_action
 from stockade.cage2.batch import Batch, Snapshot
+from stockade.cage2.belief import Belief
 from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights, WorldConfig
 from stockade.cage2.seeds import read_seeds
 from stockade.cage2.sides import DEFAULT_RED, SidedBatch, Tree, make_batch, rows_for, seats, single, spaces_of
@@ -24,6 +25,7 @@ class CAGE2Env(gymnasium.Env[Any, Any]):
 
     - Observation: Box(0, 1, (52,), uint8), 4 bits a host: activity in the last step, what blue believes of the host.
       With `obs="memory"` Box(0, 1, (160,), uint8): these and blue's own history, `history.FEATURE_NAMES`.
+      With `obs="belief"` Box(0, 1, (366,), float32): what red probably holds and knows too, `belief.FEATURE_NAMES`.
     - Action: Discrete(145): Sleep, Monitor, then Analyse, Remove, eight decoys, Restore on each of 13 hosts.
     - Reward: at most 0; what red's root sessions, a stopped service and each Restore cost, in steps of 0.1.
       `reward=RewardWeights(...)` weighs these three; the parts in info stay the challenge's own.
@@ -54,7 +56,7 @@ class CAGE2Env(gymnasium.Env[Any, Any]):
         *,
         obs: str = "bits",
         reward: RewardWeights = CHALLENGE_REWARD,
-        obs_dtype: Any = np.uint8,
+        obs_dtype: Any = None,
         info: bool = True,
         action_mask: bool = False,
         render_mode: str | None = None,
@@ -72,14 +74,9 @@ class CAGE2Env(gymnasium.Env[Any, Any]):
         if render_mode not in (None, "ansi"):
             raise ValueError(f"render_mode={render_mode!r} is unknown; take None or 'ansi'")
         self.render_mode = render_mode
-        try:
-            self._dtype = np.dtype(obs_dtype)
-        except TypeError:
-            self._dtype = np.dtype(object)  # refused below
-        if self._dtype not in (np.uint8, np.float32):
-            raise ValueError(f"obs_dtype={obs_dtype!r} is not possible; take numpy.uint8 or numpy.float32")
+        self._dtype = _checked_dtype(obs_dtype, self.config)
         self._batch = self.make_batch(1, threads=1)
-        self.observation_space, self.action_space = spaces_of(self._batch, self._dtype.type)
+        self.observation_space, self.action_space = spaces_of(self._batch, self._dtype)
         self.gives_info, self.gives_mask = info, action_mask
         self._is_reset = self._closed = False
         self._bind()
@@ -92,7 +89,7 @@ class CAGE2Env(gymnasium.Env[Any, Any]):
         """Make once what every step needs: the kernel's arguments, its observation, a reader of the world's memory."""
         batch = self._batch
         self._actions = np.zeros(1, np.int64)
-        self._obs: Tree = rows_for(self.observation_space, 1)
+        self._obs: Tree = rows_for(batch)
         self._reward, self._over = np.zeros(1, np.float64), batch.worlds["over"] != 0
         self._sided = batch if isinstance(batch, SidedBatch) else None
         if self._sided is None:
@@ -160,14 +157,19 @@ class CAGE2Env(gymnasium.Env[Any, Any]):
     def _seen(self) -> Tree:
         """A copy of the observation, in the user's dtype."""
         if self.side == "both":
-            return {side: rows[0].astype(self._dtype) for side, rows in self._obs.items()}
-        return self._obs[0].astype(self._dtype)
+            return {side: rows[0].astype(self._dtype or rows.dtype) for side, rows in self._obs.items()}
+        return self._obs[0].astype(self._dtype or self._obs.dtype)
 
     def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
         """Keep a value under a new name (`set_attr` of vector environments); what the world is made of stays."""
         if hasattr(self.config, name) or hasattr(type(self), name):
             raise InputError(f"{name!r} of the built-in world cannot be changed later; make a new environment")
         return super().set_wrapper_attr(name, value, force=force)
+
+    def belief(self) -> Belief:
+        """What red probably holds and knows, from what blue has seen and done; arrays (1, ...). With `obs="belief"`."""
+        self._check_running()
+        return self._batch.belief()
 
     def true_state(self) -> TrueState:
         """What is really the case now; arrays without the leading n."""
@@ -222,3 +224,18 @@ class CAGE2Env(gymnasium.Env[Any, Any]):
         self._check_open()
         if not self._is_reset:
             raise ResetNeeded("call reset() before anything else")
+
+
+def _checked_dtype(dtype: Any, config: WorldConfig) -> Any:
+    """The type of observations that a user wants, None for that of the kernels."""
+    if dtype is None:
+        return None
+    try:
+        wanted = np.dtype(dtype)
+    except TypeError:
+        wanted = np.dtype(object)  # refused below
+    if wanted not in (np.uint8, np.float32):
+        raise ValueError(f"obs_dtype={dtype!r} is not possible; take numpy.uint8 or numpy.float32")
+    if wanted == np.uint8 and config.view.dtype is not np.uint8:
+        raise ValueError(f"obs_dtype={dtype!r} cannot hold the probabilities of obs={config.obs!r}; take numpy.float32")
+    return wanted.type

@@ -83,7 +83,7 @@ def _remember(memory: Any, action: Any, failed: Any, bits: Any) -> None:
 
 
 @compiled
-def _write(memory: Any, bits: Any, steps_left: Any, out: Any) -> None:
+def _write(memory: Any, bits: Any, clock: Any, out: Any) -> None:
     """The 160 bits."""
     for i in range(OBS_SIZE):
         out[i] = bits[i]
@@ -101,19 +101,19 @@ def _write(memory: Any, bits: Any, steps_left: Any, out: Any) -> None:
         out[_TARGET_BITS + np.int64(ACTION_HOST[memory.action])] = 1
     out[_FAILED_BIT] = memory.failed
     for i in range(len(CLOCK)):
-        out[_CLOCK_BITS + i] = steps_left >= CLOCK[i]
+        out[_CLOCK_BITS + i] = clock >= CLOCK[i]
 
 
 @cached(*KERNEL_SOURCES, "cage2/history.py")
-def remember_batch(memory, actions, success, times, horizon, bits, out, begin, end):  # type: ignore[no-untyped-def]
+def remember_batch(memory, actions, success, times, clock, bits, out, begin, end):  # type: ignore[no-untyped-def]
     """After a step of worlds [begin, end), or without one if `actions` is None; `times` are the steps of each episode,
-    and at time 0 one has just begun."""
+    and at time 0 one has just begun. The last ten values tell the `clock`, (n,): the steps left, or those played."""
     for i in range(begin, end):
         if times[i] == 0:
             _forget(memory[i])
         elif actions is not None:
             _remember(memory[i], actions[i], success[i] == FALSE, bits[i])
-        _write(memory[i], bits[i], horizon - times[i], out[i])
+        _write(memory[i], bits[i], clock[i], out[i])
 
 
 class MemoryObservation(gymnasium.Wrapper[np.ndarray, Any, np.ndarray, Any]):
@@ -149,7 +149,7 @@ class MemoryObservation(gymnasium.Wrapper[np.ndarray, Any, np.ndarray, Any]):
 
     def _observe(self, actions: np.ndarray | None, success: bool, bits: np.ndarray) -> np.ndarray:
         out = np.empty((1, MEMORY_SIZE), np.uint8)
-        lived = actions, np.array([success], np.int8), self._time, self._horizon
+        lived = actions, np.array([success], np.int8), self._time, self._horizon - self._time
         row = np.ascontiguousarray(bits, np.uint8).reshape(1, OBS_SIZE)
         remember_batch(as_records(self._memory), *lived, row, out, 0, 1)
         return out[0]

@@ -18,8 +18,9 @@ assert sys.byteorder == "little", "observations are laid out for little-endian m
 
 NONE, SCAN, EXPLOITED = 0, 1, 2
 NO, UNSURE, USER_LEVEL, PRIVILEGED = 0, 1, 2, 3
-_ACTIVITY_BYTES, _BELIEF_BYTES = 0x0000FFFF, 0x7FFF0000
+ACTIVITY_BYTES, BELIEF_BYTES = 0x0000FFFF, 0x7FFF0000
 _ACTIVITY_WORD = np.array([0x0000, 0x0001, 0x0101], np.int32)
+EXPLOIT_SEEN = 0x0101  #: the activity of an exploit, in a word
 _BELIEF_WORD = np.array([0x00000000, 0x00010000, 0x01000000, 0x01010000], np.int32)
 #: Stands for a shell's own port in a mask of ports touched.
 SHELL_PORT = 1 << 12
@@ -28,19 +29,19 @@ SHELL_PORT = 1 << 12
 @compiled
 def suspects(world, host):
     """Does blue believe anything but "no" of a host?"""
-    return world.obs[host] & _BELIEF_BYTES != 0
+    return world.obs[host] & BELIEF_BYTES != 0
 
 
 @compiled
 def believe(world, host, level):
-    world.obs[host] = (world.obs[host] & _ACTIVITY_BYTES) | _BELIEF_WORD[level]
+    world.obs[host] = (world.obs[host] & ACTIVITY_BYTES) | _BELIEF_WORD[level]
 
 
 @compiled
 def forget_activity(world):
     """Clear the activity of the step before. Where there was none, NOBODY is the index of the spare word."""
-    world.obs[world.green_target] &= _BELIEF_BYTES
-    world.obs[world.red_contact] &= _BELIEF_BYTES
+    world.obs[world.green_target] &= BELIEF_BYTES
+    world.obs[world.red_contact] &= BELIEF_BYTES
 
 
 @compiled
@@ -57,7 +58,7 @@ def monitor(world):
 @compiled
 def notice(world, host):
     activity = classify(world, host)
-    world.obs[host] = (world.obs[host] & _BELIEF_BYTES) | _ACTIVITY_WORD[activity]
+    world.obs[host] = (world.obs[host] & BELIEF_BYTES) | _ACTIVITY_WORD[activity]
     if activity == EXPLOITED:
         believe(world, host, USER_LEVEL)
 

@@ -23,6 +23,7 @@ from stockade.cage2 import kernel
 from stockade.cage2.actions import N_ACTIONS, N_RED_ACTIONS
 from stockade.cage2.history import MEMORY, MEMORY_SIZE, remember_batch
 from stockade.cage2.jit import JIT_DISABLED
+from stockade.cage2.particles import N_FEATURES, describe_batch, follow_batch
 from stockade.cage2.red_view import RED_MEMORY, RED_OBS_SIZE, observe_red_batch, red_mask_batch
 from stockade.cage2.state import INITIAL, OBS_SIZE, WORLD
 
@@ -42,9 +43,9 @@ def is_compiled(ledger: np.dtype | None, free_red: bool = False) -> bool:
 
 
 @functools.cache
-def prepare(ledger: np.dtype | None, memory: bool = False, free_red: bool = False) -> None:
-    """Make the kernels ready for this kind of ledger (None under `chance="fast"`), for `obs="memory"`, for other reds
-    than the reference's."""
+def prepare(ledger: np.dtype | None, view: str = "bits", free_red: bool = False) -> None:
+    """Make the kernels ready for this kind of ledger (None under `chance="fast"`), for what blue sees (`memory`,
+    `belief`), for other reds than the reference's."""
     if JIT_DISABLED:
         return
     worlds, ledgers = np.zeros(1, WORLD), None if ledger is None else np.zeros(1, ledger)
@@ -62,11 +63,21 @@ def prepare(ledger: np.dtype | None, memory: bool = False, free_red: bool = Fals
             seen = np.zeros((1, RED_OBS_SIZE), np.uint8).view(np.uint64)
             observe_red_batch(np.zeros(1, RED_MEMORY), worlds, 1, True, seen, 0, 1)
             red_mask_batch(worlds, np.zeros((1, N_RED_ACTIONS), np.int8), 0, 1)
-    if memory:
-        lived = worlds["blue_success"], worlds["time"], 1, bits, np.zeros((1, MEMORY_SIZE), np.uint8)
+    success, times = np.zeros(1, np.int8), np.zeros(1, np.int32)
+    if view == "memory":
+        out = np.zeros((1, MEMORY_SIZE), np.uint8)
         with alone(remember_batch, "memory", 1):
             for acted in (actions, None):
-                remember_batch(np.zeros(1, MEMORY), acted, *lived, 0, 1)
+                remember_batch(np.zeros(1, MEMORY), acted, success, times, times, bits, out, 0, 1)
+    elif view == "belief":
+        out = np.zeros((1, MEMORY_SIZE + N_FEATURES), np.float32)
+        guesses = np.zeros((1, 1, 1), WORLD), np.ones((1, 1))
+        with alone(follow_batch, "belief", 20):
+            for acted in (actions, None):
+                lived = acted, bits.view(np.int32), times, actions, success
+                follow_batch(*guesses, INITIAL, np.ones(1, kernel.SETTINGS), *lived, 0, 1)
+                remember_batch(np.zeros(1, MEMORY), acted, success, times, times, bits, out, 0, 1)
+            describe_batch(*guesses, np.ones(1, kernel.SETTINGS), out[:, MEMORY_SIZE:], 0, 1)
 
 
 def _kind(ledger: np.dtype | None, free_red: bool) -> str:

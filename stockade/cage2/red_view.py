@@ -34,7 +34,7 @@ from stockade.cage2.history import CLOCK
 from stockade.cage2.jit import KERNEL_SOURCES, cached, compiled
 from stockade.cage2.red import can_try
 from stockade.cage2.scenario import FOOTHOLD, HOSTS, N_HOSTS, NOBODY, PORTS, SERVICE_HOST, SUBNETS
-from stockade.cage2.state import bit
+from stockade.cage2.state import SPREAD, bit
 
 #: What red remembers of an episode beside what is in its world's record: masks of hosts.
 RED_MEMORY = np.dtype(
@@ -67,11 +67,9 @@ RED_GATES: tuple[int, ...] = (
     *(*range(N_HOSTS),) * 2, *(*range(N_HOSTS, 2 * N_HOSTS),) * 2,
 )  # fmt: skip
 
-#: (256,) eight bits as eight bytes, lowest first; and the clock's bits by steps left, up to its last threshold.
-_SPREAD = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little").view(np.uint64)[:, 0].copy()
+#: The clock's bits by steps left, up to its last threshold.
 _CLOCK_BITS = np.array([sum(1 << k for k, least in enumerate(CLOCK) if left >= least) for left in range(CLOCK[-1] + 1)])
-for _table in (_SPREAD, _CLOCK_BITS):
-    _table.setflags(write=False)
+_CLOCK_BITS.setflags(write=False)
 
 
 @compiled
@@ -129,7 +127,7 @@ def _write(memory, world, steps_left, out):
     bits |= succeeded << 251 - 192 | was_failure << 252 - 192 | np.int64(world.red_contact != NOBODY) << 253 - 192
     clock = _CLOCK_BITS[min(steps_left, len(_CLOCK_BITS) - 1)]
     _spread(out, 24, bits | clock << 254 - 192)
-    out[32] = _SPREAD[clock >> 2]
+    out[32] = SPREAD[clock >> 2]
 
 
 @compiled
@@ -137,7 +135,7 @@ def _spread(out, place, bits):
     """Write 64 bits as 8 words from `place`."""
     bits = np.uint64(bits)
     for k in range(8):
-        out[place + k] = _SPREAD[(bits >> np.uint64(8 * k)) & np.uint64(255)]
+        out[place + k] = SPREAD[(bits >> np.uint64(8 * k)) & np.uint64(255)]
 
 
 entry_point = cached(*KERNEL_SOURCES, "cage2/history.py", "cage2/red_view.py")

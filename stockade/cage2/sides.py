@@ -65,8 +65,9 @@ def make_batch(config: WorldConfig, n: int, threads: int | None, side: str, oppo
 
 
 def spaces_of(batch: Batch, dtype: Any) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
-    """Observation and action space of one world."""
-    blue, red = (spaces.Box(0, 1, (size,), dtype) for size in (batch.obs_size, RED_OBS_SIZE))
+    """Observation and action space of one world; `dtype` None is for what the kernels write."""
+    blue = spaces.Box(0, 1, (batch.obs_size,), dtype or batch.obs_dtype)
+    red = spaces.Box(0, 1, (RED_OBS_SIZE,), dtype or np.uint8)
     blue_actions, red_actions = spaces.Discrete(N_ACTIONS), spaces.Discrete(N_RED_ACTIONS)  # new: each has its own seed
     if not isinstance(batch, SidedBatch) or batch.side == "blue":
         return blue, blue_actions
@@ -75,11 +76,13 @@ def spaces_of(batch: Batch, dtype: Any) -> tuple[spaces.Space[Any], spaces.Space
     return spaces.Dict(blue=blue, red=red), spaces.Dict(blue=blue_actions, red=red_actions)
 
 
-def rows_for(space: spaces.Space[Any], n: int) -> Tree:
-    """(n, size) uint8 for the kernels to write observations of a space into."""
-    if isinstance(space, spaces.Dict):
-        return {side: rows_for(one, n) for side, one in space.spaces.items()}
-    return np.zeros((n, *(space.shape or ())), np.uint8)
+def rows_for(batch: Batch) -> Tree:
+    """(n, size) for the kernels to write observations into."""
+    blue = np.zeros((batch.n, batch.obs_size), batch.obs_dtype)
+    if not isinstance(batch, SidedBatch) or batch.side == "blue":
+        return blue
+    red = np.zeros((batch.n, RED_OBS_SIZE), np.uint8)
+    return red if batch.side == "red" else {"blue": blue, "red": red}
 
 
 def single(rows: Tree) -> Tree:
@@ -97,8 +100,8 @@ class SidedBatch(Batch):
         self.side, self._opponent = side, opponent
         self._hidden: Any = None  # what the opponent sees
         super().__init__(config, n, threads)
-        size = self.obs_size if side == "red" else RED_OBS_SIZE
-        self._hidden = None if side == "both" else np.zeros((self.n, size), np.uint8)
+        size, dtype = (self.obs_size, self.obs_dtype) if side == "red" else (RED_OBS_SIZE, np.uint8)
+        self._hidden = None if side == "both" else np.zeros((self.n, size), dtype)
 
     def part(self, i: int) -> "SidedBatch":
         part = super().part(i)

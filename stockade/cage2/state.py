@@ -107,6 +107,11 @@ def _initial_world() -> np.ndarray:
 INITIAL = _initial_world()
 
 
+#: (256,) eight bits as the eight bytes of a word, lowest first.
+SPREAD = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little").view(np.uint64)[:, 0].copy()
+SPREAD.setflags(write=False)
+
+
 # ------------------------------------------------------------------------ what several phases of a step ask of a world
 @compiled
 def bit(index):

@@ -28,9 +28,8 @@ from numpy.typing import ArrayLike
 from stockade import startup
 from stockade.baselines import BASELINES, Baseline, Defender
 from stockade.cage2.actions import N_ACTIONS, N_RED_ACTIONS
-from stockade.cage2.config import OBSERVATIONS, WorldConfig
-from stockade.cage2.history import MEMORY_SIZE
-from stockade.cage2.state import OBS_SIZE
+from stockade.cage2.config import WorldConfig
+from stockade.cage2.views import VIEWS, read_view
 from stockade.errors import InputError, SettingError, did_you_mean, missing_package
 from stockade.learn.files import SHIPPED, builtin_names, check_runs, shipped_names
 from stockade.learn.mixture import rules_context
@@ -178,8 +177,10 @@ class Player:
         self.policy, self.name, self.greedy = policy, name, greedy
         self.obs = getattr(policy, "obs", "bits")
         self.style = ("greedy" if policy.greedy else "sampled") if isinstance(policy, Agent) else "its own choices"
-        if self.obs not in OBSERVATIONS:
-            raise InputError(f"the policy {name} has obs={self.obs!r}; it must be one of {', '.join(OBSERVATIONS)}")
+        try:
+            self.view = read_view(self.obs)
+        except SettingError as error:
+            raise InputError(f"the policy {name} has obs={self.obs!r}, which {error.problem}") from error
 
     def begin(self, n: int) -> None:
         if hasattr(self.policy, "reset"):
@@ -187,7 +188,7 @@ class Player:
                 self.policy.reset(n)
 
     def act(self, observations: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-        """(n,) int64 for (n, size) uint8; InputError if it failed, or gave something else than n actions."""
+        """(n,) int64 for (n, size); InputError if it failed, or gave something else than n actions."""
         if isinstance(self.policy, Defender):  # checks itself
             return self.policy.act(observations, generator)
         with self._blamed(method := self.method):
@@ -256,10 +257,10 @@ class SB3Player(Player):
         self.style = "greedy" if greedy else "sampled"
         shape = getattr(getattr(policy, "observation_space", None), "shape", None)
         if not hasattr(policy, "obs") and shape is not None:
-            sizes = {(OBS_SIZE,): "bits", (MEMORY_SIZE,): "memory"}
+            sizes = {(read_view(kind).size,): kind for kind in VIEWS}
             if shape not in sizes:
-                raise InputError(f"the model {name} was trained on observations of shape {shape}; the world gives "
-                                 f"({OBS_SIZE},) with obs='bits' and ({MEMORY_SIZE},) with obs='memory'")  # fmt: skip
+                known = ", ".join(f"{size} with obs={kind!r}" for size, kind in sizes.items())
+                raise InputError(f"the model {name} was trained on observations of shape {shape}; worlds give {known}")
             self.obs = sizes[shape]
 
     def begin(self, n: int) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import tyro
 
 import stockade
+from stockade.cage2.belief import BeliefObservation
 from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights, WorldConfig
 from stockade.cage2.history import MemoryObservation
 from stockade.errors import InputError
@@ -103,7 +104,10 @@ def reference_envs(world: WorldConfig) -> BaseVectorEnv:
         env: gymnasium.Env[np.ndarray, Any] = CybORGEnv(world.red, world.horizon, world.rules, green=str(world.green))
     except (ImportError, ValueError) as error:
         raise InputError(f"--simulator cyborg: {error}") from error
-    env = MemoryObservation(env, world.horizon) if world.obs == "memory" else env
+    if world.view.kind == "memory":
+        env = MemoryObservation(env, world.horizon)
+    elif world.view.kind == "belief":
+        env = BeliefObservation(env, world.obs)
     return stockade.make_vec(1, "serial", env=lambda: env, autoreset_mode="disabled")
 
 

@@ -16,7 +16,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from stockade.cage2.batch import Snapshot
-from stockade.cage2.config import RULES, WorldConfig
+from stockade.cage2.config import WorldConfig
+from stockade.cage2.views import RULES
 from stockade.errors import InputError
 from stockade.learn.config import TrainConfig
 from stockade.vector.native import NativeVectorEnv
@@ -111,10 +112,10 @@ class MixedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self.parts, self.num_envs = list(parts), sum(counts)
         self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
         self._slices = [slice(*ends) for ends in pairwise(np.cumsum([0, *counts]).tolist())]
-        self._context = np.repeat(np.array(contexts, np.uint8), counts, axis=0)
+        seen: Any = parts[0].single_observation_space
+        self._context = np.repeat(np.array(contexts, seen.dtype), counts, axis=0)
         self._context_there: Any = None  # on the device of `step_device`
-        size = spaces.flatdim(parts[0].single_observation_space) + len(contexts[0])
-        self.single_observation_space = spaces.Box(0, 1, (size,), np.uint8)
+        self.single_observation_space = spaces.Box(0, 1, (spaces.flatdim(seen) + len(contexts[0]),), seen.dtype)
         self.single_action_space = parts[0].single_action_space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
@@ -175,7 +176,7 @@ def _seats(cell: Cell, defenders: Mapping[Cell, Any] | None) -> dict[str, Any]:
 
 
 # ------------------------------------------------------------------------------------------------- state, for resume
-_SAVED = "worlds", "ledgers", "memory", "red_memory"
+_SAVED = "worlds", "ledgers", "memory", "red_memory", "particles", "weights"
 
 
 def save_worlds(envs: Any) -> dict[str, np.ndarray]:

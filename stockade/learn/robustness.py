@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import stockade
-from stockade.cage2.config import RULES
+from stockade.cage2.views import RULES
 from stockade.learn.agents import Player
 from stockade.learn.evaluate import CELLS, REDS, SCRIPTED, SEEDS_PER_CELL, CellResult, EvaluateConfig, play
 from stockade.text import Shown, Table, fixed, interval, plural

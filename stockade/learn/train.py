@@ -24,8 +24,8 @@ import numpy as np
 import stockade
 from stockade.baselines import Defender
 from stockade.cage2.actions import ACTION_MASK, N_ACTIONS
-from stockade.cage2.history import MEMORY_SIZE
 from stockade.cage2.red_view import RED_GATES, RED_OBS_SIZE
+from stockade.cage2.views import read_view
 from stockade.errors import InputError, SettingError
 from stockade.files import json_ready, write_durably
 from stockade.learn.agents import Agent, Player, find_defender, load
@@ -86,8 +86,8 @@ def make_learner(config: TrainConfig, cells: list[Cell] | None = None) -> PPO:
     envs = make_envs(config, cells_of(config) if cells is None else cells)
     is_red, limit = config.side == "red", config.ppo.time_limit
     actions = np.flatnonzero(ACTION_MASK).tolist() if config.action_mask and not is_red else None
-    shows_clock = config.obs == "memory" or is_red
-    horizon_is_end = limit == "terminal" or (limit == "auto" and shows_clock)
+    counts_steps = config.obs != "bits" or is_red  # then the end is part of what is seen, or follows from it by chance
+    horizon_is_end = limit == "terminal" or (limit == "auto" and counts_steps)
     if config.device:
         return TorchPPO(envs[0], config.ppo, config.seed, actions, horizon_is_end, config.device)
     return PPO(envs, config.ppo, config.seed, actions, horizon_is_end, RED_GATES if is_red else ())
@@ -115,7 +115,7 @@ def defenders(cells: list[Cell], runs: Path) -> dict[Cell, Player]:
 def _new_run(config: TrainConfig) -> Path:
     """The folder of a new run, unless that would need more memory than the machine has."""
     inputs, hidden, rows = (
-        max(MEMORY_SIZE, RED_OBS_SIZE),
+        max(read_view(config.obs).size, RED_OBS_SIZE),
         sum(config.ppo.hidden),
         config.ppo.update_steps * config.n_envs,
     )

@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode
 from stockade.cage2 import kernel
 from stockade.cage2.actions import ACTION_MASK
 from stockade.cage2.batch import Batch, Snapshot
+from stockade.cage2.belief import Belief
 from stockade.cage2.config import CHALLENGE_REWARD, RewardWeights
 from stockade.cage2.env import CAGE2Env
 from stockade.cage2.sides import DEFAULT_RED, SidedBatch
@@ -29,7 +30,7 @@ class NativeVectorEnv(BaseVectorEnv):
         autoreset_mode: `next_step` (the step after the last one resets and ignores the action), `same_step` (the last
             step returns the new episode's observation and `final_obs`, `final_info`), `disabled` (call
             `reset(options={"reset_mask": mask})`).
-        obs_dtype: uint8 or float32.
+        obs_dtype: uint8 or float32; default the first, for `obs="belief"` the second.
         copy: give fresh arrays; with False the next step overwrites what this one gave.
         info: fill infos as CAGE2Env does; off by default because names for thousands of worlds cost more than a step.
         action_mask: give the (n, 145) `action_mask` in infos; red's is (n, 56).
@@ -47,7 +48,7 @@ class NativeVectorEnv(BaseVectorEnv):
         red: Any = DEFAULT_RED, horizon: int = 100, rules: str = "current", chance: str = "fast",
         green: str | float = "sleep",
         *,
-        obs: str = "bits", reward: RewardWeights = CHALLENGE_REWARD, obs_dtype: Any = np.uint8, info: bool = False,
+        obs: str = "bits", reward: RewardWeights = CHALLENGE_REWARD, obs_dtype: Any = None, info: bool = False,
         action_mask: bool = False,
         render_mode: str | None = None, side: str = "blue", blue: Any = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP, copy: bool = True, threads: int | None = None,
@@ -80,6 +81,11 @@ class NativeVectorEnv(BaseVectorEnv):
             worlds.flags.writeable = False
             self._truth = TrueStates(worlds, self._buffers.age, self._batch.truth, TrueState.of)
         return self._truth
+
+    def belief(self) -> Belief:
+        """What red probably holds and knows, from what blue has seen and done: with `obs="belief"`."""
+        self._require_begun()
+        return self._batch.belief()
 
     def snapshot(self, index: int | None = None) -> Snapshot:
         """This moment of all worlds, or of one, chance included."""

@@ -62,8 +62,10 @@ class NativeSlice:
             assert buffers.truth is not None
             batch.move_to(buffers.truth)
         # The kernel writes bytes, and at a reset those of all worlds: not where rows of lost worlds must stay.
-        direct = leaves(world.observation_space)[0].dtype == np.uint8 and inheritance is None
-        self._bytes = None if direct else rows_for(world.observation_space, batch.n)
+        rows = rows_for(batch)
+        written = rows.values() if isinstance(rows, dict) else [rows]
+        same = all(leaf.dtype == row.dtype for leaf, row in zip(leaves(world.observation_space), written, strict=True))
+        self._bytes = None if same and inheritance is None else rows
         self._has_stream = np.zeros(batch.n, np.bool_)  # of chance; a world without one needs a seed
         self._seeds = read_seeds(None, batch.n)  # of the last seeded resets
         self._next_seeds = read_seeds(None, batch.n)  # of worlds in the place of lost ones
