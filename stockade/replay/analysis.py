@@ -23,10 +23,11 @@ import numpy as np
 from stockade.cage2.actions import ACTION_NAMES
 from stockade.cage2.batch import Snapshot
 from stockade.cage2.config import WorldConfig
+from stockade.cage2.history import MEMORY_SIZE
 from stockade.cage2.state import USER_ACCESS
 from stockade.cores import available_cores
 from stockade.learn.agents import Agent, Player
-from stockade.replay.episode import SIZES, Episode, native_worlds
+from stockade.replay.episode import Episode, native_worlds, seen_by
 from stockade.text import fixed
 
 View = Literal["hindsight", "fair"]
@@ -112,7 +113,8 @@ def candidates(episode: Episode, advisor: Player, count: int) -> np.ndarray:
     """
     likely = episode.probabilities
     if likely is None:
-        likely = advisor.policy.probabilities(episode.seen[:-1, : SIZES[advisor.obs]])
+        seen = seen_by(advisor, episode.seen[:-1], episode.config, np.arange(len(episode)))
+        likely = advisor.policy.probabilities(seen)
     ranks = np.argsort(-likely, axis=1, kind="stable")
     return np.array([[a, *[o for o in row if o != a][:count]] for a, row in zip(episode.actions, ranks, strict=True)])
 
@@ -153,17 +155,18 @@ class Rollouts(AbstractContextManager["Rollouts"]):
         `start` is one world or one for each rollout. Rollout r of all moves has the same world and the same chance.
         """
         moves, rollouts = self._shape
-        self._starts.restore(Snapshot(self.config, start.worlds, None, start.memory), seed=seed)
+        self._starts.restore(replace(start, config=self.config, ledgers=None), seed=seed)
         seen = self._all.restore(_rows(self._starts.snapshot(), np.tile(np.arange(rollouts), moves)))
-        size, generator = SIZES[self.player.obs], np.random.default_rng([seed, 2])
+        generator, times = np.random.default_rng([seed, 2]), self._all.true_state().time
         total = np.zeros(moves * rollouts)
-        chosen = self.player.allowed(np.repeat(actions, rollouts), seen[:, :size], self._all)
-        for left in range(self.config.horizon - int(self._all.true_state().time[0]), 0, -1):
+        shown = seen_by(self.player, seen, self.config, times)
+        chosen = self.player.allowed(np.repeat(actions, rollouts), shown, self._all)
+        for left in range(self.config.horizon - int(times[0]), 0, -1):
             seen, reward, *_ = self._all.step(chosen)
             total += reward
             if left > 1:
-                chosen = self.player.act(seen[:, :size], generator)
-                chosen = self.player.allowed(chosen, seen[:, :size], self._all)
+                shown = seen_by(self.player, seen, self.config, times)
+                chosen = self.player.allowed(self.player.act(shown, generator), shown, self._all)
         return total.reshape(moves, rollouts)
 
     def __exit__(self, *error: object) -> None:
@@ -187,7 +190,7 @@ def beliefs(episode: Episode, particles: int, rollouts: int, seed: int) -> Itera
     Blue's actions are tried on many worlds. Those that show something else than blue saw are replaced by copies of
     those that agree, with new chance; if none agrees, of those that come nearest.
     """
-    generator, size = np.random.default_rng([seed, 3]), episode.size
+    generator, size = np.random.default_rng([seed, 3]), min(episode.size, MEMORY_SIZE)
     with native_worlds(replace(episode.config, chance="fast"), particles) as worlds:
         seen, _ = worlds.reset(seed=int(generator.integers(2**62)))
         for t in range(len(episode) + 1):

@@ -11,13 +11,14 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from stockade.cage2.config import WorldConfig
+from stockade.cage2.verify import load_trace
 from stockade.errors import InputError, SettingError
 from stockade.files import JsonFile, check_writable, json_output
 from stockade.learn.agents import Agent, Player, as_player, find_player
 from stockade.learn.config import require
 from stockade.learn.files import check_runs
 from stockade.replay.analysis import analyse, candidates
-from stockade.replay.episode import Episode, is_stateless, record, record_cyborg, record_trace
+from stockade.replay.episode import Episode, is_stateless, record, record_cyborg, record_trace, with_view
 from stockade.replay.result import Replay
 from stockade.text import progress_bar
 
@@ -81,16 +82,17 @@ class ReplayConfig:
 
 def replay(config: ReplayConfig, policy: Any = None, *, progress: bool = True) -> Replay:
     """Record the episode that the settings name and judge its moves; `policy` is an object in place of a name."""
-    player = None
     if policy is None and config.is_trace:
-        episode = record_trace(Path(config.policy), config.episode)
+        path = Path(config.policy)
+        judges = find_judges(config, None, load_trace(path)[0].rules) if config.analyse else ()
+        episode = record_trace(path, config.episode, *judges)
     else:
         player = player_of(config, config.policy if policy is None else policy)
-        on_cyborg = config.simulator == "cyborg"
-        episode = (record_cyborg if on_cyborg else record)(player, config.world(), config.seed)
-    if not config.analyse or not episode.snapshots:
+        judges = find_judges(config, player, config.rules) if config.analyse else ()
+        plays = record_cyborg if config.simulator == "cyborg" else record
+        episode = plays(player, with_view(config.world(), player, *judges), config.seed)
+    if not judges or not episode.snapshots:
         return Replay(episode)
-    judges = find_judges(config, player, episode.config.rules)
     with progress_bar(progress, total=len(config.views) * len(episode), desc="rollouts", unit="step") as bar:
         return judged(config, episode, *judges, bar)
 

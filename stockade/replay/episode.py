@@ -15,7 +15,7 @@ from stockade.baselines import Defender
 from stockade.cage2.actions import ACTION_HOST, ACTION_KIND, RESTORE
 from stockade.cage2.batch import Snapshot
 from stockade.cage2.config import WorldConfig
-from stockade.cage2.history import MEMORY_SIZE
+from stockade.cage2.history import CLOCK
 from stockade.cage2.scenario import HOST_COST, HOSTS, RESTORE_COST, SERVICE_DOWN_COST, SERVICE_HOST
 from stockade.cage2.state import INITIAL, OBS_SIZE, ROOT_ACCESS, WORLD
 from stockade.cage2.verify import TraceError, load_trace
@@ -26,7 +26,6 @@ from stockade.vector.base import BaseVectorEnv
 from stockade.vector.native import NativeVectorEnv
 
 MOST_STEPS = 1000  #: of an episode that a page can hold
-SIZES = {"bits": OBS_SIZE, "memory": MEMORY_SIZE}
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,11 +35,11 @@ class Episode:
     policy: str  #: its name
     style: str  #: how it played: `greedy`, `sampled`, `its own choices`, `recorded`
     source: str  #: where it was played
-    config: WorldConfig  #: of the built-in world, `obs="memory"`
+    config: WorldConfig  #: of the built-in world; `obs` is that of `seen`
     seed: int
     size: int  #: of the observations that the policy saw: the first `size` columns of `seen`
     truth: np.ndarray  #: (T + 1,) records of state.WORLD
-    seen: np.ndarray  #: (T + 1, 160) uint8, the 52 bits and what blue knows from its own history
+    seen: np.ndarray  #: (T + 1, 160 or more), the 52 bits and what blue knows from its own history
     chosen: np.ndarray  #: (T,) int64, what the policy chose
     actions: np.ndarray  #: (T,) int64, what was carried out: Sleep in place of a fix that an order forbids
     rewards: np.ndarray  #: (T,) float64
@@ -79,11 +78,32 @@ def check_length(steps: int) -> None:
         raise SettingError("horizon", steps, f"is too long to look at; take up to {MOST_STEPS} steps")
 
 
+def with_view(config: WorldConfig, *players: Player | None) -> WorldConfig:
+    """The same world, which shows what all these players need: a belief, if one has it, else blue's own history."""
+    beliefs = {p.view for p in players if p is not None and p.view.kind == "belief"}
+    if config.view.kind == "belief":
+        beliefs.add(config.view)
+    if len(beliefs) > 1:
+        views = " and ".join(sorted(map(repr, map(str, beliefs))))
+        raise InputError(f"the policies see different beliefs, {views}, which one world cannot show; take others")
+    return replace(config, obs=str(beliefs.pop()) if beliefs else "memory")
+
+
+def seen_by(player: Player, seen: np.ndarray, config: WorldConfig, times: np.ndarray) -> np.ndarray:
+    """What a player sees of what worlds of `with_view` show, (n, size), after so many steps, (n,)."""
+    if config.view.kind != "belief" or player.view.kind == "belief":
+        return seen[:, : player.view.size]
+    bits = seen[:, : player.view.size].astype(np.uint8)
+    if player.view.kind == "memory":  # which tells the steps left, not those played
+        bits[:, -len(CLOCK) :] = (config.horizon - times)[:, None] >= CLOCK
+    return bits
+
+
 def native_worlds(config: WorldConfig, n: int) -> NativeVectorEnv:
-    """Worlds that show blue its own history beside the 52 bits, so that every policy can play in them."""
+    """Worlds of `with_view`, in which its policies can play."""
     c = config
     return NativeVectorEnv(
-        n, c.red, c.horizon, c.rules, c.chance, c.green, obs="memory", autoreset_mode="disabled", copy=False, threads=1
+        n, c.red, c.horizon, c.rules, c.chance, c.green, obs=c.obs, autoreset_mode="disabled", copy=False, threads=1
     )
 
 
@@ -92,7 +112,7 @@ def record(player: Player, config: WorldConfig, seed: int, actions: np.ndarray |
 
     With `actions` the episode is replayed and ends with them, whatever the player would have chosen.
     """
-    config = replace(config, obs="memory")
+    config = with_view(config, player)
     with native_worlds(config, 1) as envs:
         return _play(envs, player, config, seed, "stockade", actions)
 
@@ -103,7 +123,7 @@ def record_cyborg(player: Player, config: WorldConfig, seed: int) -> Episode:
     It cannot be copied. If the built-in world gives the same observations and rewards for the same seed and actions,
     as it should, its snapshots stand in for the analysis.
     """
-    config = replace(config, obs="memory", chance="cyborg")
+    config = replace(with_view(config, player), chance="cyborg")
     with reference_envs(config) as envs:
         episode = _play(envs, player, config, seed, "CybORG 2.1")
     twin = record(player, config, seed, episode.actions)
@@ -111,8 +131,11 @@ def record_cyborg(player: Player, config: WorldConfig, seed: int) -> Episode:
     return replace(episode, snapshots=twin.snapshots if equal else ())
 
 
-def record_trace(path: Path, number: int) -> Episode:
-    """An episode of a trace of the reference, numbered from 0; TraceError if the built-in world gives another."""
+def record_trace(path: Path, number: int, *judges: Player | None) -> Episode:
+    """An episode of a trace of the reference, numbered from 0; TraceError if the built-in world gives another.
+
+    It shows what the `judges` need.
+    """
     config, arrays = load_trace(path)
     if config.red == "player":
         raise InputError(f"{path}: its red was played by hand, which no replay shows; `stockade verify` compares it")
@@ -123,7 +146,8 @@ def record_trace(path: Path, number: int) -> Episode:
         raise InputError(f"--episode {number}: nothing of it was recorded in {path}")
     actions = arrays["blue_action"][number, :steps].astype(np.int64)
     player = as_player(Recorded(), path.stem)
-    episode = record(player, replace(config, horizon=steps), int(arrays["seed"][number]), actions)
+    config = with_view(replace(config, horizon=steps), *judges)
+    episode = record(player, config, int(arrays["seed"][number]), actions)
     seen, rewards = arrays["obs"][number, : steps + 1], arrays["reward"][number, :steps]
     if not (np.array_equal(episode.seen[:, :OBS_SIZE], seen) and np.allclose(episode.rewards, rewards)):
         raise TraceError(f"{path}: the built-in world does not give episode {number}; see `stockade verify {path}`")
@@ -140,10 +164,10 @@ class Recorded:
 def _play(
     envs: BaseVectorEnv, player: Player, config: WorldConfig, seed: int, source: str, given: np.ndarray | None = None
 ) -> Episode:
-    size, policy = SIZES[player.obs], player.policy
+    size, policy = player.view.size, player.policy
     steps = config.horizon if given is None else len(given)
     check_length(steps)
-    truth, seen = np.repeat(INITIAL, steps + 1), np.zeros((steps + 1, MEMORY_SIZE), np.uint8)
+    truth, seen = np.repeat(INITIAL, steps + 1), np.zeros((steps + 1, config.view.size), config.view.dtype)
     chosen, actions, rewards = np.zeros(steps, np.int64), np.zeros(steps, np.int64), np.zeros(steps)
     probabilities, values, snapshots = [], [], []
     generator = np.random.default_rng([seed, 1])  # as `stockade evaluate` has it
@@ -153,11 +177,12 @@ def _play(
         _keep(envs, obs, truth[t : t + 1], seen[t])
         if isinstance(envs, NativeVectorEnv):
             snapshots.append(envs.snapshot())
+        shown = seen_by(player, obs, config, np.array([t]))
         if isinstance(policy, Agent):
-            probabilities.append(policy.probabilities(obs[0, :size]))
-            values.append(policy.value(obs[0, :size]))
-        chosen[t : t + 1] = player.act(obs[:, :size], generator) if given is None else given[t]
-        actions[t : t + 1] = player.allowed(chosen[t : t + 1], obs[:, :size], envs) if given is None else given[t]
+            probabilities.append(policy.probabilities(shown[0]))
+            values.append(policy.value(shown[0]))
+        chosen[t : t + 1] = player.act(shown, generator) if given is None else given[t]
+        actions[t : t + 1] = player.allowed(chosen[t : t + 1], shown, envs) if given is None else given[t]
         obs, reward, _, _, _ = envs.step(actions[t : t + 1])
         rewards[t] = reward[0]
     _keep(envs, obs, truth[steps:], seen[steps])

@@ -24,7 +24,7 @@ from stockade.errors import InputError, SettingError
 from stockade.learn.agents import Agent, Player, as_player
 from stockade.learn.config import require, require_seed
 from stockade.replay.command import ReplayConfig, find_judges, judged, player_of
-from stockade.replay.episode import SIZES, Recorded, check_length, is_stateless, native_worlds, record
+from stockade.replay.episode import Recorded, check_length, is_stateless, native_worlds, record, seen_by, with_view
 from stockade.replay.result import LIKELIEST, NETWORK, Replay, assemble, observed
 from stockade.replay.server import Calls, Refused, Server
 
@@ -39,7 +39,7 @@ HOST_ACTIONS = [
 
 def blue_view(actions: list[int], seen: list[np.ndarray]) -> dict[str, Any]:
     """What blue knows after its (T,) actions, from its own T + 1 observations (160,) alone: no reward, no truth."""
-    known = [{name for name, bit in zip(FEATURE_NAMES, row, strict=True) if bit} for row in seen]
+    known = [{name for name, bit in zip(FEATURE_NAMES, row, strict=False) if bit} for row in seen]
     stand = [[f"{decoy.name} stands on {host}" in known[-1] for decoy in DECOYS] for host in HOSTS]
     log = []
     for t, action in enumerate(actions, start=1):
@@ -71,7 +71,8 @@ class Game:
         self._watches = advisor if advisor is not None and trained else as_player(Recorded())
         self._judges = find_judges(config, self._watches, config.rules) if config.analyse else None
         self._lock = threading.Lock()
-        self._envs = native_worlds(config.world(), 1)
+        self._world = with_view(config.world(), self.advisor, self._watches, *(self._judges or ()))
+        self._envs = native_worlds(self._world, 1)
         obs, _ = self._envs.reset(seed=config.seed)
         self._seen, self._actions = [obs[0].copy()], list[int]()
         self._over, self._judged = False, 0
@@ -101,7 +102,8 @@ class Game:
         with self._turn(step):
             if self.advisor is None:
                 raise InputError("this game is without advice")
-            policy, seen = self.advisor.policy, self._seen[-1][: SIZES[self.advisor.obs]]
+            policy = self.advisor.policy
+            seen = seen_by(self.advisor, self._seen[-1][None], self._world, np.array([step]))[0]
             if not isinstance(policy, Agent):
                 action = int(self.advisor.act(seen[None], np.random.default_rng(step))[0])
                 return {"moves": [[action, ACTION_NAMES[action], None]], "value": None}
@@ -148,7 +150,7 @@ class Game:
         threading.Thread(target=self._judge, daemon=True).start()
 
     def _judge(self) -> None:
-        played = record(self._watches, self.config.world(), self.config.seed, np.array(self._actions))
+        played = record(self._watches, self._world, self.config.seed, np.array(self._actions))
         watched = self._watches.name if played.probabilities is not None else ""
         result = Replay(replace(played, policy="You", style="by hand", advisor=watched))
         try:

@@ -192,7 +192,7 @@ def assemble(names: Sequence[str], title: str, content: dict[str, Any], allowed:
 
 def observed(seen: np.ndarray) -> dict[str, list[str]]:
     """What blue's 52 bits, the first of `seen`, say of each host."""
-    bits = seen[:OBS_SIZE].reshape(N_HOSTS, 4).tolist()
+    bits = seen[:OBS_SIZE].astype(int).reshape(N_HOSTS, 4).tolist()
     return {"activity": [ACTIVITY[a, b] for a, b, _, _ in bits], "belief": [BELIEF[c, d] for _, _, c, d in bits]}
 
 
