@@ -304,7 +304,7 @@ def turn_ends(world, settings):
     plan, phase = world.plan, np.int64(world.phase) + 1
     if phase >= settings.phases[plan] or world.time < settings.first[plan, phase]:
         return False
-    return chance.one_of(world, max(settings.last[plan, phase] - world.time, 0) + 1) == 0
+    return chance.is_first_of(world, max(settings.last[plan, phase] - world.time, 0) + 1)
 
 
 @compiled

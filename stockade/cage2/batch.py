@@ -44,11 +44,9 @@ RED_LAYOUT = hashlib.sha256(str((LAYOUT, RED_MEMORY)).encode()).hexdigest()[:16]
 def _dtypes(config: WorldConfig) -> list[Any]:
     """Of worlds, ledgers, memories, beliefs. All are rows of bytes: copies are quick, and equal to the last padding."""
     ledger, view = ledger_dtype(config.horizon) if config.chance == "cyborg" else None, config.view
-    belief: list[Any] = [None, None]
-    if view.kind == "belief":
-        belief = [np.dtype((np.void, size)) for size in Particles.sizes(view)]
+    belief = np.dtype((np.void, Particles.size(view))) if view.kind == "belief" else None
     memory, red_memory = None if view.kind == "bits" else MEMORY, RED_MEMORY if config.red == "player" else None
-    return [WORLD, ledger, memory, red_memory, *belief]
+    return [WORLD, ledger, memory, red_memory, belief]
 
 
 def compile_ahead(config: WorldConfig) -> None:
@@ -72,7 +70,6 @@ class Snapshot:
     memory: np.ndarray | None = None  #: with `obs="memory"` or "belief"
     red_memory: np.ndarray | None = None  #: with `red="player"`
     particles: np.ndarray | None = None  #: with `obs="belief"`
-    weights: np.ndarray | None = None  #: of their rule sets
     layout: str = ""  #: of the records; by default the present one
 
     def __post_init__(self) -> None:
@@ -83,13 +80,13 @@ class Snapshot:
                 part.setflags(write=False)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update({"layout": "unknown", "red_memory": None, "particles": None, "weights": None, **state})
+        self.__dict__.update({"layout": "unknown", "red_memory": None, "particles": None, **state})
         self.__post_init__()  # pickles and copies are frozen too
 
     @property
     def parts(self) -> tuple[np.ndarray | None, ...]:
         """Worlds, ledgers, blue's memory, red's, blue's belief."""
-        return self.worlds, self.ledgers, self.memory, self.red_memory, self.particles, self.weights
+        return self.worlds, self.ledgers, self.memory, self.red_memory, self.particles
 
     def __len__(self) -> int:
         return len(self.worlds)
@@ -135,8 +132,8 @@ class Batch:
                  for rows, dtype in zip(self._bytes, _dtypes(self.config), strict=True)]  # fmt: skip
         self.worlds, self.ledgers, self.memory, self.red_memory = parts[:4]
         *self.records, self._memory, self._red_memory = [None if x is None else as_records(x) for x in parts[:4]]
-        belief = self._bytes[4:]
-        self._particles = None if belief[0] is None else Particles(self.config.view, *belief)
+        belief = self._bytes[4]
+        self._particles = None if belief is None else Particles(self.config.view, belief)
         self.constants = as_records(INITIAL), as_records(self.config.settings())
         self.truth = TrueState.of(self.worlds)
         # The 52 bits that kernels write where users get more.
@@ -236,12 +233,12 @@ class Batch:
             return
         times = self._column("time")
         if self._particles is None:
-            lived = actions, self._column("blue_success"), times, self.config.horizon - times, self._bits
+            lived = actions, self._column("blue_success"), times, self.config.horizon, self._bits
             self._run(remember_batch, self._memory, *lived, obs, ranges=ranges)
             return
         assert self._bits is not None
         self._run(follow_batch, *self._particles.followed(actions, self._bits, times), ranges=ranges)
-        lived = actions, self._particles.success, times, times, self._bits
+        lived = actions, self._particles.success, times, 0, self._bits
         self._run(remember_batch, self._memory, *lived, obs, ranges=ranges)
         self._run(describe_batch, *self._particles.described(obs[:, MEMORY_SIZE:]), ranges=ranges)
 

@@ -20,9 +20,9 @@ from stockade.cage2.history import CLOCK, MEMORY, MEMORY_SIZE, remember_batch
 from stockade.cage2.history import FEATURE_NAMES as MEMORY_NAMES
 from stockade.cage2.jit import as_records
 from stockade.cage2.particles import FEATURE_NAMES as PROBABILITY_NAMES
-from stockade.cage2.particles import HOST_FEATURES, describe_batch, follow_batch
+from stockade.cage2.particles import HOST_FEATURES, PARTICLE, describe_batch, follow_batch
 from stockade.cage2.scenario import N_HOSTS
-from stockade.cage2.state import INITIAL, OBS_SIZE, PLANNED, WORLD
+from stockade.cage2.state import INITIAL, OBS_SIZE, PLANNED
 from stockade.cage2.variants import read_red
 from stockade.cage2.views import View, read_view
 from stockade.errors import InputError
@@ -76,28 +76,29 @@ def settings_of(view: View) -> np.ndarray:
 class Particles:
     """Memory of a filter for n worlds, and the kernels' arguments; a batch of worlds holds one."""
 
-    def __init__(self, view: View, particles: np.ndarray, weights: np.ndarray) -> None:
-        """`particles`: (n, bytes) uint8, `weights`: (n, bytes) uint8; see `sizes`."""
-        n, rules = len(particles), len(view.rule_sets)
-        worlds = particles.reshape(-1).view(WORLD).reshape(n, rules, view.particles // rules)
-        self._memory = as_records(worlds), weights.reshape(-1).view(np.float64).reshape(n, rules)
-        self._initial, self._settings = as_records(INITIAL), as_records(settings_of(view))
+    def __init__(self, view: View, memory: np.ndarray) -> None:
+        """`memory`: (n, `size`) uint8."""
+        shape = len(memory), len(view.rule_sets), 2, view.particles + 1
+        rows = memory.reshape(-1)
+        self._particles = as_records(rows.view(PARTICLE).reshape(shape))
+        self._words = rows.view(np.uint64).reshape(*shape, -1)
+        self._initial, self._settings = INITIAL.view(np.uint64).reshape(1, -1), as_records(settings_of(view))
         self._no_red = np.zeros(1, np.int64)
-        self.success = np.zeros(n, np.int8)  #: of blue's last action, as it follows from its history
+        self.success = np.zeros(len(memory), np.int8)  #: of blue's last action, as it follows from its history
 
     @staticmethod
-    def sizes(view: View) -> tuple[int, int]:
-        """Bytes of particles and of weights for each world."""
-        return view.particles * WORLD.itemsize, len(view.rule_sets) * 8
+    def size(view: View) -> int:
+        """Bytes for each world."""
+        return 2 * len(view.rule_sets) * (view.particles + 1) * PARTICLE.itemsize
 
     def followed(self, actions: np.ndarray | None, bits: np.ndarray, times: np.ndarray) -> tuple[Any, ...]:
         """Arguments of `follow_batch`."""
-        lived = actions, bits.view(np.int32), times
-        return (*self._memory, self._initial, self._settings, *lived, self._no_red, self.success)
+        memory = self._particles, self._words, self._initial, self._settings
+        return (*memory, actions, bits.view(np.int32), times, self._no_red, self.success)
 
     def described(self, out: np.ndarray) -> tuple[Any, ...]:
         """Arguments of `describe_batch`."""
-        return (*self._memory, self._settings, out)
+        return self._particles, self._settings, out
 
 
 class BeliefFilter:
@@ -118,8 +119,7 @@ class BeliefFilter:
         self.n, self.view = n, read_view(obs)
         if self.view.kind != "belief":
             raise InputError(f"obs={obs!r} holds no belief; take for instance 'belief' or 'belief:256'")
-        rows = [np.zeros((n, size), np.uint8) for size in Particles.sizes(self.view)]
-        self._particles = Particles(self.view, *rows)
+        self._particles = Particles(self.view, np.zeros((n, Particles.size(self.view)), np.uint8))
         self._memory = as_records(np.zeros(n, MEMORY))
         self._times = np.zeros(n, np.int32)
         self._observation = np.zeros((n, self.view.size), np.float32)
@@ -151,7 +151,7 @@ class BeliefFilter:
     def _take_in(self, actions: np.ndarray | None, bits: np.ndarray) -> Belief:
         particles, out, everyone = self._particles, self._observation, (0, self.n)
         follow_batch(*particles.followed(actions, bits, self._times), *everyone)
-        remember_batch(self._memory, actions, particles.success, self._times, self._times, bits, out, *everyone)
+        remember_batch(self._memory, actions, particles.success, self._times, 0, bits, out, *everyone)
         describe_batch(*particles.described(out[:, MEMORY_SIZE:]), *everyone)
         return self.belief()
 

@@ -7,6 +7,7 @@ per kind of ledger and drops the other branch, so neither pays for the other.
 """
 
 import numpy as np
+from numba.extending import overload
 
 from stockade.cage2 import ledger as bookkeeping
 from stockade.cage2 import mt19937, scenario
@@ -20,7 +21,7 @@ _S11, _S27, _S30, _S31, _S32 = (np.uint64(s) for s in (11, 27, 30, 31, 32))
 
 # ------------------------------------------------------------------------------------------------------ the fast stream
 @compiled
-def _mixed(z):
+def mixed(z):
     z = (z ^ (z >> _S30)) * _MIX1
     z = (z ^ (z >> _S27)) * _MIX2
     return z ^ (z >> _S31)
@@ -29,25 +30,82 @@ def _mixed(z):
 @compiled
 def _next(world):
     world.stream += _GOLDEN
-    return _mixed(world.stream)
+    return mixed(world.stream)
 
 
 @compiled
-def _below(world, n):
+def _drawn_below(world, n):
     """A number below n < 2**31; the bias of the multiplication is below 2**-28."""
     return np.int64(((_next(world) >> _S32) * np.uint64(n)) >> _S32)
 
 
 @compiled
-def _uniform(world):
-    return np.float64(_next(world) >> _S11) * (1.0 / 9007199254740992.0)
+def _drawn_yes(world, probability):
+    return np.float64(_next(world) >> _S11) * (1.0 / 9007199254740992.0) < probability
+
+
+# --------------------------------------------------------------------------------------------------------- or a script
+# A particle (particles.py) has one: it says what chance answers, and its weight becomes as likely as these answers.
+@compiled
+def _scripted(world, options):
+    """The script's answer to the next question."""
+    question = world.asked
+    world.asked += 1
+    world.options[question] = options
+    return np.int64(world.answers[question])
+
+
+@compiled
+def _scripted_below(world, n):
+    world.weight /= n
+    return _scripted(world, n)
+
+
+@compiled
+def _scripted_yes(world, probability):
+    yes = _scripted(world, 2) == 0
+    world.weight *= probability if yes else 1.0 - probability
+    return yes
+
+
+def _has_script(names):
+    return "answers" in names
+
+
+def _below(world, n):
+    """A number below n."""
+    return _scripted_below(world, n) if _has_script(world.dtype.names) else _drawn_below(world, n)
+
+
+def _happens(world, probability):
+    """Does what has this probability happen?"""
+    return _scripted_yes(world, probability) if _has_script(world.dtype.names) else _drawn_yes(world, probability)
+
+
+# Compiled code knows by the type of the record which of the two it needs.
+@overload(_below)
+def _compiled_below(world, n):
+    return (
+        (lambda world, n: _scripted_below(world, n))
+        if _has_script(world.fields)
+        else (lambda world, n: _drawn_below(world, n))
+    )
+
+
+@overload(_happens)
+def _compiled_happens(world, probability):
+    return (
+        (lambda world, probability: _scripted_yes(world, probability))
+        if _has_script(world.fields)
+        else (lambda world, probability: _drawn_yes(world, probability))
+    )
 
 
 # -------------------------------------------------------------------------------------------------------- an episode
 @compiled
 def seed(world, ledger, value):
     """Begin the streams anew from a uint64."""
-    world.stream = _mixed(value + _GOLDEN)
+    world.stream = mixed(value + _GOLDEN)
     if ledger is not None:
         mt19937.seed(ledger, value)
 
@@ -85,7 +143,7 @@ GREEN_RATE = 0.5  #: share of the steps in which the reference's green scans a h
 def green_target(world, ledger, rate):
     """The host that the active green agent scans in this step, or nobody. The draw for a rate of its own is ours."""
     if rate != GREEN_RATE:
-        if _uniform(world) >= rate:
+        if not _happens(world, rate):
             return NOBODY
         return GREEN_TARGETS[_below(world, 8) if ledger is None else mt19937.randbelow(ledger, 8, 4)]
     if ledger is None:
@@ -135,13 +193,27 @@ def pick_host(world, order, mask):
 @compiled
 def happens(world, probability):
     """Does what has this probability happen? 0 draws nothing."""
-    return probability > 0.0 and _uniform(world) < probability
+    return probability > 0.0 and _happens(world, probability)
 
 
 @compiled
 def one_of(world, n):
     """A number below n; of 1 nothing is drawn."""
     return _below(world, n) if n > 1 else 0
+
+
+def is_first_of(world, n):
+    """Is a number below n the first of all?"""
+    return _happens(world, 1 / n) if _has_script(world.dtype.names) else one_of(world, n) == 0
+
+
+@overload(is_first_of)
+def _compiled_is_first_of(world, n):
+    return (
+        (lambda world, n: _happens(world, 1 / n))
+        if _has_script(world.fields)
+        else (lambda world, n: one_of(world, n) == 0)
+    )
 
 
 @compiled
@@ -158,7 +230,7 @@ def choose_exploit(world, ledger, options):
     if others == 0:
         return BEST_OPTION[options]
     if ledger is None:
-        if _uniform(world) < scenario.BEST_EXPLOIT_PROBABILITY:
+        if _happens(world, scenario.BEST_EXPLOIT_PROBABILITY):
             return BEST_OPTION[options]
         return scenario.OTHER_OPTIONS[options, _below(world, others)]
     other = scenario.OTHER_OPTIONS[options, np.int64(mt19937.random(ledger) * others)]
@@ -179,7 +251,7 @@ def ssh_session_starts(ledger, host):
 def shell_starts(world, ledger, host, root):
     """A reverse shell opens. Returns (blue notices its connection, Remove could end it)."""
     if ledger is None:
-        noticed = _uniform(world) < scenario.DETECTION_PROBABILITY
+        noticed = _happens(world, scenario.DETECTION_PROBABILITY)
         return noticed, noticed and not root
     bookkeeping.take_ports(ledger, host, 1)
     pid = bookkeeping.start_process(ledger, host, bookkeeping.SHELL, root)

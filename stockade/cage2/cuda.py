@@ -156,6 +156,8 @@ class CudaBatch(Batch):
         require_device()
         if config.chance != "fast":
             raise UnsupportedFeatureError(f"backend='cuda' has no chance={config.chance!r}; take backend='native'")
+        if config.view.kind == "belief":
+            raise UnsupportedFeatureError(f"backend='cuda' has no obs={config.obs!r}; take backend='native'")
         if config.red == "player":
             raise UnsupportedFeatureError("backend='cuda' has scripted attackers only; take backend='native'")
         super().__init__(config, n, threads=1)
@@ -183,7 +185,7 @@ class CudaBatch(Batch):
         self._raw = [None if rows is None else cuda.to_device(rows) for rows in host]
         worlds, _, self._memory, _ = [
             None if raw is None else as_records(raw.view(part.dtype))
-            for raw, part in zip(self._raw, (self._copy, None, self.memory, None), strict=True)
+            for raw, part in zip(self._raw[:4], (self._copy, None, self.memory, None), strict=True)
         ]
         self.records = [worlds, None]
         self.constants = as_records(cuda.to_device(INITIAL)), as_records(cuda.to_device(self.config.settings()))

@@ -105,15 +105,15 @@ def _write(memory: Any, bits: Any, clock: Any, out: Any) -> None:
 
 
 @cached(*KERNEL_SOURCES, "cage2/history.py")
-def remember_batch(memory, actions, success, times, clock, bits, out, begin, end):  # type: ignore[no-untyped-def]
+def remember_batch(memory, actions, success, times, horizon, bits, out, begin, end):  # type: ignore[no-untyped-def]
     """After a step of worlds [begin, end), or without one if `actions` is None; `times` are the steps of each episode,
-    and at time 0 one has just begun. The last ten values tell the `clock`, (n,): the steps left, or those played."""
+    and at time 0 one has just begun. The last ten values tell the steps left, without a horizon (0) those played."""
     for i in range(begin, end):
         if times[i] == 0:
             _forget(memory[i])
         elif actions is not None:
             _remember(memory[i], actions[i], success[i] == FALSE, bits[i])
-        _write(memory[i], bits[i], clock[i], out[i])
+        _write(memory[i], bits[i], horizon - times[i] if horizon else times[i], out[i])
 
 
 class MemoryObservation(gymnasium.Wrapper[np.ndarray, Any, np.ndarray, Any]):
@@ -149,7 +149,7 @@ class MemoryObservation(gymnasium.Wrapper[np.ndarray, Any, np.ndarray, Any]):
 
     def _observe(self, actions: np.ndarray | None, success: bool, bits: np.ndarray) -> np.ndarray:
         out = np.empty((1, MEMORY_SIZE), np.uint8)
-        lived = actions, np.array([success], np.int8), self._time, self._horizon - self._time
+        lived = actions, np.array([success], np.int8), self._time, self._horizon
         row = np.ascontiguousarray(bits, np.uint8).reshape(1, OBS_SIZE)
         remember_batch(as_records(self._memory), *lived, row, out, 0, 1)
         return out[0]

@@ -1,13 +1,13 @@
-"""The particle filter behind `obs="belief"`: worlds that could be the true one, from blue's history alone.
+"""The exact belief behind `obs="belief"`: all worlds that could be the true one, from blue's history alone.
 
-(particles, blue's action, the 52 bits) -> particles -> probabilities
+(worlds with probabilities, blue's action, the 52 bits) -> worlds with probabilities -> what is probably the case
 
-After each of blue's actions all particles take that step, each with chance of its own. Those that show other bits than
-blue saw are wrong. Where few agree, the wrong ones try the step again from any of the particles before it. Copies of
-those that agree then replace the rest. Which rules are played is a weight, not part of a particle, so that it cannot be
-lost by chance.
+Few different worlds fit what blue has seen: 2 to 20 against the challenge's attackers. So all of them are kept, as
+particles with a weight, no two the same. After each of blue's actions every particle takes the step in every way that
+chance allows: a script answers the questions of chance.py, one answer after the other. What shows the bits that blue
+saw stays; equal worlds are added up. If more are left than there is room for, the least likely go.
 
-Particles begin every episode with the same streams of chance: equal histories give equal beliefs.
+Nothing is drawn here: equal histories give equal beliefs.
 """
 
 import numpy as np
@@ -17,14 +17,26 @@ from stockade.cage2.actions import TRUE
 from stockade.cage2.jit import KERNEL_SOURCES, cached, compiled
 from stockade.cage2.observe import ACTIVITY_BYTES, BELIEF_BYTES, EXPLOIT_SEEN
 from stockade.cage2.red import SHELL_FILE, add_session
-from stockade.cage2.scenario import ENTERPRISE, FOOTHOLD, HOSTS, N_HOSTS, OPERATIONAL, USERS
-from stockade.cage2.state import BLINE, DETOUR, ROOT_ACCESS, SPREAD, WORLD, bit
+from stockade.cage2.scenario import ENTERPRISE, FOOTHOLD, HOSTS, N_HOSTS, NO_EXPLOIT, NOBODY, OPERATIONAL, USERS
+from stockade.cage2.state import BLINE, DETOUR, ROOT_ACCESS, WORLD, bit
 
-ROUNDS = 8  #: a step is tried so often at most
-ENOUGH = 8  #: until one particle in so many agrees
-#: Likelihood of what no particle explains, by that of one particle in all tries.
-UNEXPLAINED = 1e-2
-LEAST_WEIGHT = 1e-6  #: of a rule set: nothing is ruled out for good
+MOST_QUESTIONS = 16  #: that chance answers in a step
+#: A world with its weight, and with a script of what chance says.
+PARTICLE = np.dtype(
+    [
+        *((name, WORLD[name].base, WORLD[name].shape) for name in WORLD.names or ()),
+        ("weight", np.float64),  # 0: no world lives here
+        ("answers", np.uint8, MOST_QUESTIONS),  # to each question, by its number among the possible ones
+        ("options", np.uint8, MOST_QUESTIONS),  # how many there were
+        ("asked", np.uint8),
+    ],
+    align=True,
+)
+
+WORDS = WORLD.itemsize // 8  #: of a particle that are its world
+LEAST = 1e-4  #: weight of a particle that is kept, by that of the likeliest
+#: Likelihood of what no particle explains.
+UNEXPLAINED = 1e-5
 
 #: What is probable of each host.
 HOST_FEATURES = (
@@ -53,103 +65,148 @@ _SUCCESS = _KIND + len(_KINDS)
 
 
 @compiled
-def begin(particles, first, count, initial, settings):
-    """An episode begins: the particles share the plans of red out among themselves."""
-    for k in range(count):
-        particles[first + k] = initial[0]
-        world = particles[first + k]
-        chance.seed(world, None, np.uint64(k))
-        world.plan = k % settings.plans
-        world.red = settings.attacker[world.plan, 0]
+def begin(worlds, words, initial, settings, share):
+    """An episode begins: one particle for each plan of red; `share` is the weight of all."""
+    for k in range(worlds.shape[1]):
+        worlds[0, k].weight = 0.0
+    for k in range(settings.plans):
+        words[0, k, :WORDS] = initial[0]
+        world = worlds[0, k]
+        world.stream, world.plan, world.red = 0, k, settings.attacker[k, 0]
+        world.weight = share / settings.plans
 
 
 @compiled
-def differences(world, words):
+def follow(worlds, words, action, seen, settings, no_red, digests):
+    """Blue acted and saw: particles that show the words `seen` replace those before.
+
+    Args:
+        worlds: (2, room + 1) the particles, and room for those after the step; words: the same memory as uint64.
+        digests: (room,) uint64, for use in here.
+    """
+    after, fewest = enumerate_chance(worlds, words, action, seen, settings, no_red, digests, 0)
+    if after == 0:
+        after, _ = enumerate_chance(worlds, words, action, seen, settings, no_red, digests, fewest)
+    largest = 0.0
+    for k in range(after):
+        largest = max(largest, worlds[1, k].weight)
+    kept = 0
+    for k in range(after):
+        if worlds[1, k].weight > LEAST * largest:
+            words[0, kept] = words[1, k]
+            kept += 1
+    for k in range(kept, worlds.shape[1]):
+        worlds[0, k].weight = 0.0
+
+
+@compiled
+def enumerate_chance(worlds, words, action, seen, settings, no_red, digests, allowed):
+    """All particles take the step in every way that chance allows. Returns how many are kept, in worlds[1], and the
+    fewest hosts of which one showed something else. `allowed` is how many that may be: 0, unless nothing explains it.
+    """
+    room, after, fewest = worlds.shape[1] - 1, 0, N_HOSTS
+    answers = np.zeros(MOST_QUESTIONS, np.uint8)
+    k = 0
+    while k < room and worlds[0, k].weight > 0.0:
+        answers[:] = 0
+        question = 0
+        while question >= 0:
+            words[1, after] = words[0, k]
+            world = worlds[1, after]
+            world.answers[:] = answers
+            world.asked = 0
+            kernel.step(world, None, action, no_red, 0, settings)
+            question = next_answers(world, seen, answers)
+            wrong = differences(world, seen)
+            fewest = min(fewest, wrong)
+            if world.weight > 0.0 and wrong == 0 and allowed == 0:
+                after = keep(worlds, words, after, room, digests)
+            elif world.weight > 0.0 and 0 < wrong <= allowed:
+                after = keep_anyway(worlds, words, after, room, digests, seen)
+        k += 1
+    return after, fewest
+
+
+@compiled
+def next_answers(world, seen, answers):
+    """The next script after the one that led to this world; returns the question that it changes, -1 for none."""
+    question = np.int64(world.asked) - 1
+    green = world.green_target
+    if green != NOBODY and green != world.fresh_decoy and not seen[green] & ACTIVITY_BYTES:
+        # Green was not there, whatever else happened: the question of where it was comes first, or after whether.
+        question = 0 if world.options[0] > 2 else 1
+    while question >= 0 and answers[question] + 1 >= world.options[question]:
+        answers[question] = 0
+        question -= 1
+    if question >= 0:
+        answers[question] += 1
+        answers[question + 1 :] = 0
+    return question
+
+
+@compiled
+def keep(worlds, words, after, room, digests):
+    """Add the world at the place `after` to those before it, or to its equal among them; returns how many there are.
+
+    Where all places are taken, the least likely makes room.
+    """
+    world = worlds[1, after]
+    # What the step leaves behind and nobody asks for again.
+    world.exploit, world.detected = NO_EXPLOIT, -1
+    world.red_connections = world.red_touched = world.green_connections = world.green_ports = 0
+    digest = np.uint64(0)
+    for i in range(WORDS):
+        digest = chance.mixed(digest + words[1, after, i])
+    for k in range(after):
+        if digests[k] == digest:
+            worlds[1, k].weight += world.weight
+            return after
+    place = after
+    if after == room:
+        place = 0
+        for k in range(1, room):
+            if worlds[1, k].weight < worlds[1, place].weight:
+                place = k
+        if worlds[1, place].weight >= world.weight:
+            return after
+        words[1, place] = words[1, after]
+    digests[place] = digest
+    return min(after + 1, room)
+
+
+@compiled
+def keep_anyway(worlds, words, after, room, digests, seen):
+    """Keep a world that shows something else than was seen: what blue believes becomes what is seen.
+
+    If an exploit is seen that it knows nothing of, half of its weight goes to a world in which that succeeded.
+    """
+    world = worlds[1, after]
+    world.weight *= UNEXPLAINED
+    suspicious = 0
+    for h in range(N_HOSTS):
+        if world.obs[h] != seen[h] and (seen[h] & ACTIVITY_BYTES) == EXPLOIT_SEEN:
+            suspicious |= bit(h)
+        world.obs[h] = seen[h] & BELIEF_BYTES  # activity that is not its own would never be cleared again
+    if not suspicious or after >= room - 1:
+        return keep(worlds, words, after, room, digests)
+    world.weight /= 2
+    words[1, room] = words[1, after]
+    after = keep(worlds, words, after, room, digests)
+    words[1, after] = words[1, room]
+    for h in range(N_HOSTS):
+        if suspicious & bit(h):
+            worlds[1, after].files[h] |= SHELL_FILE
+            add_session(worlds[1, after], h, False, True)
+    return keep(worlds, words, after, room, digests)
+
+
+@compiled
+def differences(world, seen):
     """Of how many hosts it shows something else."""
     count = 0
     for host in range(N_HOSTS):
-        count += world.obs[host] != words[host]
+        count += world.obs[host] != seen[host]
     return count
-
-
-@compiled
-def copy(particles, k, source, j):
-    """Particle k becomes a copy of another, with chance of its own."""
-    stream = particles[k].stream
-    particles[k] = source[j]
-    particles[k].stream = stream
-
-
-@compiled
-def follow(particles, first, count, action, words, settings, no_red, before, wrong):
-    """Step `count` particles from the `first` so that they show the words; returns the words' likelihood.
-
-    `before` is room for as many worlds, `wrong` for as many numbers.
-    """
-    for k in range(count):
-        before[k] = particles[first + k]
-        wrong[k] = 1
-    tried, agreed, attempt = 0, 0, 0
-    while attempt < ROUNDS and agreed * ENOUGH < count:
-        for k in range(count):
-            if wrong[k]:
-                if attempt > 0:
-                    copy(particles, first + k, before, chance.one_of(particles[first + k], count))
-                world = particles[first + k]
-                kernel.step(world, None, action, no_red, 0, settings)
-                tried += 1
-                wrong[k] = differences(world, words)
-                agreed += wrong[k] == 0
-        attempt += 1
-    if agreed == 0:
-        agreed = accept_nearest(particles, first, count, words, wrong)
-        likelihood = UNEXPLAINED / tried
-    else:
-        likelihood = agreed / tried
-    deal_out(particles, first, count, agreed, wrong)
-    return likelihood
-
-
-@compiled
-def accept_nearest(particles, first, count, words, wrong):
-    """No particle explains the words: those that come nearest have to do; returns how many.
-
-    Blue's beliefs become those that are seen. Where an exploit is seen that a particle knows nothing of, half of them
-    assume that it succeeded.
-    """
-    fewest = wrong[0]
-    for k in range(count):
-        fewest = min(fewest, wrong[k])
-    agreed = 0
-    for k in range(count):
-        if wrong[k] != fewest:
-            continue
-        wrong[k] = 0
-        agreed += 1
-        world = particles[first + k]
-        for host in range(N_HOSTS):
-            seen = words[host]
-            if world.obs[host] != seen and (seen & ACTIVITY_BYTES) == EXPLOIT_SEEN and agreed % 2:
-                world.files[host] |= SHELL_FILE
-                add_session(world, host, False, True)
-            # Activity that is not the particle's own would never be cleared again.
-            world.obs[host] = seen & BELIEF_BYTES
-    return agreed
-
-
-@compiled
-def deal_out(particles, first, count, agreed, wrong):
-    """Copies of those that agree replace the others, as evenly as can be: a rare guess is not lost by chance."""
-    replaced, source, place = 0, 0, 0
-    while source < count and wrong[source]:
-        source += 1
-    for k in range(count):
-        if wrong[k]:
-            while place < replaced * agreed // (count - agreed):
-                source += 1
-                place += wrong[source] == 0
-            copy(particles, first + k, particles, first + source)
-            replaced += 1
 
 
 @compiled
@@ -172,22 +229,21 @@ def write_masks(world, masks):
 
 
 @compiled
-def count_rest(world, settings, counts):
-    """Add what is the case in a particle and belongs to no host."""
+def add_rest(world, settings, weight, out):
+    """Add the weight of a particle to what is the case in it and belongs to no host."""
     if world.red == BLINE:
-        counts[world.bline_step] += 1
+        out[world.bline_step] += weight
         if world.bline_entry >= 0:
             detours = settings.style[world.plan, world.phase] == DETOUR
-            entry = world.bline_entry % 4 if detours else world.bline_entry - FOOTHOLD - 1
-            counts[_ENTRY + entry] += 1
-    counts[_ATTACKER + world.red] += 1
-    counts[_KIND + world.red_type] += 1
-    counts[_SUCCESS] += world.red_success == TRUE
-    counts[_SUCCESS + 1] += world.known_subnets >> ENTERPRISE & 1
-    counts[_SUCCESS + 2] += world.known_subnets >> OPERATIONAL & 1
-    counts[_SUCCESS + 3] += world.service_down
-    counts[_SUCCESS + 4] += settings.green_rate[world.plan, world.phase] > 0
-    counts[_SUCCESS + 5] += settings.leaderboard
+            out[_ENTRY + (world.bline_entry % 4 if detours else world.bline_entry - FOOTHOLD - 1)] += weight
+    out[_ATTACKER + world.red] += weight
+    out[_KIND + world.red_type] += weight
+    out[_SUCCESS] += weight * (world.red_success == TRUE)
+    out[_SUCCESS + 1] += weight * (world.known_subnets >> ENTERPRISE & 1)
+    out[_SUCCESS + 2] += weight * (world.known_subnets >> OPERATIONAL & 1)
+    out[_SUCCESS + 3] += weight * world.service_down
+    out[_SUCCESS + 4] += weight * (settings.green_rate[world.plan, world.phase] > 0)
+    out[_SUCCESS + 5] += weight * settings.leaderboard
 
 
 # ------------------------------------------------------------------------------------------------ what Python calls
@@ -195,56 +251,53 @@ _entry_point = cached(*KERNEL_SOURCES, "cage2/particles.py")
 
 
 @_entry_point
-def follow_batch(particles, weights, initial, settings, actions, words, times, no_red, success, begin_, end):
-    """After a step of worlds [begin_, end), or without one if `actions` is None; at time 0 an episode has just begun.
+def follow_batch(particles, words, initial, settings, actions, seen, times, no_red, success, first, end):
+    """After a step of worlds [first, end), or without one if `actions` is None; at time 0 an episode has just begun.
 
     Args:
-        particles: (n, rules, count) worlds. weights: (n, rules) float64. settings: (rules,). words: (n, 13) int32.
-        success: (n,) int8 written, whether blue's action succeeded.
+        particles: (n, rules, 2, room + 1); words: the same memory as uint64. initial: (1, words of a world).
+        settings: (rules,). seen: (n, 13) int32. success: (n,) int8 written, whether blue's action succeeded.
     """
-    rules, count = particles.shape[1:]
-    before, wrong = np.empty(count, WORLD), np.empty(count, np.int64)
-    for i in range(begin_, end):
-        total = 0.0
+    rules, _, room = particles.shape[1:]
+    digests = np.empty(room, np.uint64)
+    for i in range(first, end):
         for r in range(rules):
             if times[i] == 0:
-                begin(particles[i, r], 0, count, initial, settings[r])
-                weights[i, r] = 1 / rules
+                begin(particles[i, r], words[i, r], initial, settings[r], 1.0 / rules)
             elif actions is not None:
-                weights[i, r] *= follow(
-                    particles[i, r], 0, count, actions[i], words[i], settings[r], no_red, before, wrong
-                )
-            total += weights[i, r]
-        for r in range(rules):
-            weights[i, r] = max(weights[i, r] / total, LEAST_WEIGHT)
-        success[i] = particles[i, 0, 0].blue_success  # blue's decoys stand in all particles alike
+                follow(particles[i, r], words[i, r], actions[i], seen[i], settings[r], no_red, digests)
+        normalise(particles[i])
+        success[i] = particles[i, 0, 0, 0].blue_success  # blue's decoys stand in all particles alike
+
+
+@compiled
+def normalise(particles):
+    """The weights of all rule sets together become 1."""
+    rules, _, room = particles.shape
+    total = 0.0
+    for r in range(rules):
+        for k in range(room):
+            total += particles[r, 0, k].weight
+    for r in range(rules):
+        for k in range(room):
+            particles[r, 0, k].weight /= total
 
 
 @_entry_point
-def describe_batch(particles, weights, settings, out, begin_, end):
-    """Probabilities of worlds [begin_, end) into (n, N_FEATURES) float32.
-
-    Hosts are counted eight at a time, one in each byte of a word, and so up to 255 particles at a time.
-    """
-    rules, count = particles.shape[1:]
-    masks, words = np.empty(len(HOST_FEATURES), np.int64), np.empty((len(HOST_FEATURES), 2), np.uint64)
-    rest = np.empty(N_FEATURES - _N_HOST_FEATURES, np.int32)
-    for i in range(begin_, end):
+def describe_batch(particles, settings, out, first, end):
+    """Probabilities of worlds [first, end) into (n, N_FEATURES) float32."""
+    rules, _, room = particles.shape[1:]
+    masks = np.empty(len(HOST_FEATURES), np.int64)
+    for i in range(first, end):
         out[i, :] = np.float32(0)
         for r in range(rules):
-            rest[:] = 0
-            one = np.float32(weights[i, r] / count)
-            for first in range(0, count, 255):
-                words[:] = 0
-                for k in range(first, min(first + 255, count)):
-                    write_masks(particles[i, r, k], masks)
-                    for f in range(len(HOST_FEATURES)):
-                        words[f, 0] += SPREAD[masks[f] & 255]
-                        words[f, 1] += SPREAD[masks[f] >> 8 & 255]
-                    count_rest(particles[i, r, k], settings[r], rest)
+            k = 0
+            while k < room and particles[i, r, 0, k].weight > 0.0:
+                world = particles[i, r, 0, k]
+                weight = np.float32(world.weight)
+                write_masks(world, masks)
                 for f in range(len(HOST_FEATURES)):
                     for h in range(N_HOSTS):
-                        found = words[f, h >> 3] >> np.uint64(8 * (h & 7)) & np.uint64(255)
-                        out[i, f * N_HOSTS + h] += one * np.float32(found)
-            for f in range(len(rest)):
-                out[i, _N_HOST_FEATURES + f] += one * np.float32(rest[f])
+                        out[i, f * N_HOSTS + h] += weight * np.float32(masks[f] >> h & 1)
+                add_rest(world, settings[r], weight, out[i, _N_HOST_FEATURES:])
+                k += 1

@@ -23,7 +23,7 @@ from stockade.cage2 import kernel
 from stockade.cage2.actions import N_ACTIONS, N_RED_ACTIONS
 from stockade.cage2.history import MEMORY, MEMORY_SIZE, remember_batch
 from stockade.cage2.jit import JIT_DISABLED
-from stockade.cage2.particles import N_FEATURES, describe_batch, follow_batch
+from stockade.cage2.particles import N_FEATURES, PARTICLE, describe_batch, follow_batch
 from stockade.cage2.red_view import RED_MEMORY, RED_OBS_SIZE, observe_red_batch, red_mask_batch
 from stockade.cage2.state import INITIAL, OBS_SIZE, WORLD
 
@@ -68,16 +68,17 @@ def prepare(ledger: np.dtype | None, view: str = "bits", free_red: bool = False)
         out = np.zeros((1, MEMORY_SIZE), np.uint8)
         with alone(remember_batch, "memory", 1):
             for acted in (actions, None):
-                remember_batch(np.zeros(1, MEMORY), acted, success, times, times, bits, out, 0, 1)
+                remember_batch(np.zeros(1, MEMORY), acted, success, times, 1, bits, out, 0, 1)
     elif view == "belief":
         out = np.zeros((1, MEMORY_SIZE + N_FEATURES), np.float32)
-        guesses = np.zeros((1, 1, 1), WORLD), np.ones((1, 1))
+        guesses, start = np.zeros((1, 1, 2, 2), PARTICLE), INITIAL.view(np.uint64).reshape(1, -1)
+        words = guesses.view(np.uint64).reshape(1, 1, 2, 2, -1)
         with alone(follow_batch, "belief", 20):
             for acted in (actions, None):
                 lived = acted, bits.view(np.int32), times, actions, success
-                follow_batch(*guesses, INITIAL, np.ones(1, kernel.SETTINGS), *lived, 0, 1)
-                remember_batch(np.zeros(1, MEMORY), acted, success, times, times, bits, out, 0, 1)
-            describe_batch(*guesses, np.ones(1, kernel.SETTINGS), out[:, MEMORY_SIZE:], 0, 1)
+                follow_batch(guesses, words, start, np.ones(1, kernel.SETTINGS), *lived, 0, 1)
+                remember_batch(np.zeros(1, MEMORY), acted, success, times, 1, bits, out, 0, 1)
+            describe_batch(guesses, np.ones(1, kernel.SETTINGS), out[:, MEMORY_SIZE:], 0, 1)
 
 
 def _kind(ledger: np.dtype | None, free_red: bool) -> str:

@@ -5,7 +5,7 @@
 | `bits` | the challenge's 52 bits |
 | `memory` | these, and what blue knows from its own history: history.py |
 | `belief` | these, and what red probably holds and knows: particles.py |
-| `belief:256` | the same from 256 particles instead of 64 |
+| `belief:256` | the same with room for 256 particles instead of 64 |
 | `belief:256:leaderboard` | where blue knows the rules; `both` is for not knowing them |
 | `belief:256:both:bline|meander` | where blue takes these attackers to be possible, all equally likely (variants.py) |
 """
@@ -23,7 +23,7 @@ from stockade.errors import SettingError, did_you_mean
 
 VIEWS = ("bits", "memory", "belief")
 RULES = ("current", "leaderboard")
-PARTICLES, MOST_PARTICLES = 64, 1 << 20
+PARTICLES, LEAST_PARTICLES, MOST_PARTICLES = 64, 16, 1 << 16
 #: The attackers that blue takes to be possible, unless it is told others: the challenge's.
 POSSIBLE_REDS = "bline|meander|sleep"
 _SIZES = {"bits": OBS_SIZE, "memory": MEMORY_SIZE, "belief": MEMORY_SIZE + N_FEATURES}
@@ -34,15 +34,14 @@ class View:
     """What blue sees; all but `kind` are for `belief`."""
 
     kind: str = "bits"
-    particles: int = PARTICLES  #: worlds that could be the true one, for all rule sets together
+    particles: int = PARTICLES  #: room for so many different worlds that could be the true one, for each rule set
     rules: str = "both"  #: the rule set, if blue knows it
     red: str = POSSIBLE_REDS  #: the attackers that blue takes to be possible
 
     def __post_init__(self) -> None:
-        count = len(self.rule_sets)
-        if not count <= self.particles <= MOST_PARTICLES or self.particles % count:
-            raise SettingError("obs", str(self), f"needs {count} to {MOST_PARTICLES} particles, and for several rule "
-                               "sets an even number")  # fmt: skip
+        if not LEAST_PARTICLES <= self.particles <= MOST_PARTICLES:
+            problem = f"needs room for {LEAST_PARTICLES} to {MOST_PARTICLES} particles, for instance 'belief:64'"
+            raise SettingError("obs", str(self), problem)
 
     def __str__(self) -> str:
         parts = [self.kind, str(self.particles), self.rules, self.red]

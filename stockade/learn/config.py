@@ -158,7 +158,7 @@ class TrainConfig:
     league_rounds: int = 4  # Rounds of a league; each has its share of the episodes.
     league_episodes: int = 20_000  # Episodes for which each attacker of a league learns.
     # What the agent sees: bits (52 of them), memory (these and what it knows from its own history), or belief (what red
-    # probably holds and knows, too: from its own history); belief:256 has 256 particles instead of 64.
+    # probably holds and knows, too: from its own history); belief:256 has room for 256 possible worlds, not 64.
     obs: Annotated[str, tyro.conf.arg(metavar="VIEW")] = "memory"
     horizons: str = ""  # Episodes of several lengths instead, with their shares of the environments: 30,50,100:2.
     tell_rules: bool = True  # With both rule sets, one more observation bit says which of them applies.

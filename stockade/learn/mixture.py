@@ -176,7 +176,7 @@ def _seats(cell: Cell, defenders: Mapping[Cell, Any] | None) -> dict[str, Any]:
 
 
 # ------------------------------------------------------------------------------------------------- state, for resume
-_SAVED = "worlds", "ledgers", "memory", "red_memory", "particles", "weights"
+_SAVED = "worlds", "ledgers", "memory", "red_memory", "particles"
 
 
 def save_worlds(envs: Any) -> dict[str, np.ndarray]:

@@ -34,7 +34,7 @@ every_maker = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
         ("green", False, ["'sleep'", "'active'"]),
         ("obs_dtype", np.float64, ["numpy.uint8", "numpy.float32"]),
         ("obs_dtype", "text", ["numpy.uint8"]),
-        ("obs_dtype", None, ["numpy.uint8"]),
+        ("obs_dtype", np.int32, ["numpy.uint8"]),
         ("horizon", 0, ["1 to"]),
         ("horizon", -5, ["1 to"]),
         ("horizon", 10**9, ["1 to"]),

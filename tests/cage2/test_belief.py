@@ -13,7 +13,8 @@ from stockade.cage2.actions import FALSE
 from stockade.cage2.belief import FEATURE_NAMES, BeliefFilter, BeliefObservation
 from stockade.cage2.history import MEMORY_SIZE
 from stockade.cage2.particles import FEATURE_NAMES as PROBABILITIES
-from stockade.cage2.state import OBS_SIZE
+from stockade.cage2.particles import PARTICLE, WORDS
+from stockade.cage2.state import OBS_SIZE, WORLD
 from stockade.cage2.views import POSSIBLE_REDS, View, read_view
 from stockade.errors import InputError, SettingError
 
@@ -45,11 +46,11 @@ def test_it_is_the_share_of_the_worlds_that_fit(steps: int) -> None:
     for history, size in counts.most_common(3)[1:]:  # the first is of an attacker that sleeps
         fits = [np.array([key == history for key in part[2]]) for part in parts]
         seen = next(part[3][:, fit] for part, fit in zip(parts, fits, strict=True) if fit.any())[:, 0]
-        belief = BeliefFilter(1, "belief:16384")
+        belief = BeliefFilter(1)
         for action, bits in zip(moves, seen, strict=True):
             found = belief.update([action], bits[None])
         access = np.concatenate([part[4][fit] for part, fit in zip(parts, fits, strict=True)])
-        error = 5 * (0.25 / size + 0.25 / 2000) ** 0.5
+        error = 5 * (0.25 / size) ** 0.5  # of the share, not of the belief
         assert size > 500
         assert found.access[0] == pytest.approx((access >= 1).mean(axis=0), abs=error)
         assert found.root[0] == pytest.approx((access == 2).mean(axis=0), abs=error)
@@ -62,11 +63,11 @@ def test_it_is_the_share_of_the_worlds_that_fit(steps: int) -> None:
 
 def test_it_is_calibrated_along_whole_episodes() -> None:
     """Of what it calls likely to some degree, about that share is true; and it knows more than what is usual."""
-    envs = stockade.make_vec(200, red="meander", horizon=60, obs="belief:512:current:meander")
+    envs = stockade.make_vec(400, red="meander", horizon=30, obs="belief:64:current:meander")
     defender = stockade.load("react-remove")
     obs, _ = envs.reset(seed=3)
     said, true = [], []
-    for _ in range(60):
+    for _ in range(30):
         obs, *_ = envs.step(defender.act(obs[:, :OBS_SIZE]))
         belief, truth = envs.belief(), envs.true_state().red_access
         said += [belief.access, belief.root]
@@ -75,9 +76,10 @@ def test_it_is_calibrated_along_whole_episodes() -> None:
     errors, sizes = [], []
     for low in np.arange(0.1, 0.9, 0.1):
         inside = (guess >= low) & (guess < low + 0.1)
-        errors.append(abs(fact[inside].mean() - guess[inside].mean()))
-        sizes.append(inside.sum())
-    assert np.average(errors, weights=sizes) < 0.05
+        if inside.sum() > 100:
+            errors.append(abs(fact[inside].mean() - guess[inside].mean()))
+            sizes.append(inside.sum())
+    assert np.average(errors, weights=sizes) < 0.04
     assert fact[guess < 0.1].mean() < 0.01
     assert fact[guess >= 0.9].mean() > 0.98
     usual = np.broadcast_to(fact.mean(axis=0), fact.shape)  # of each host
@@ -126,7 +128,7 @@ def test_success_and_history_follow_from_the_bits_alone() -> None:
 
 @pytest.mark.parametrize("backend", ["serial", "shared_memory"])
 def test_backends_agree(backend: str) -> None:
-    world = {"obs": "belief:8:current:bline|meander+green:0.3", "red": "mix", "horizon": 12}
+    world = {"obs": "belief:16:current:bline|meander+green:0.3", "red": "mix", "horizon": 12}
     rng = np.random.default_rng(0)
     with stockade.make_vec(5, backend, **world) as one, stockade.make_vec(5, **world) as other:
         assert np.array_equal(one.reset(seed=4)[0], other.reset(seed=4)[0])
@@ -156,6 +158,13 @@ def test_another_simulator_gets_the_same() -> None:
     assert env.observation_space.contains(env.reset(seed=1)[0])
 
 
+def test_a_particle_begins_with_its_world() -> None:
+    """Their bytes are copied."""
+    fields = {name: PARTICLE.fields[name] for name in WORLD.names}
+    assert fields == dict(WORLD.fields)
+    assert WORDS * 8 == WORLD.itemsize == PARTICLE.fields["weight"][1]
+
+
 def test_an_attacker_out_of_the_blue_is_not_overlooked() -> None:
     """Where no possible attacker explains an exploit, it may have succeeded, and may not."""
     belief = BeliefFilter(1, "belief:64:both:sleep")
@@ -163,7 +172,7 @@ def test_an_attacker_out_of_the_blue_is_not_overlooked() -> None:
     host = HOSTS.index("Enterprise1")
     bits[0, 4 * host : 4 * host + 4] = 1, 1, 0, 1  # an exploit is seen
     found = belief.update([0], bits)
-    assert 0.3 < found.access[0, host] < 0.7
+    assert found.access[0, host] == 0.5
     bits[0, 4 * host : 4 * host + 2] = 0  # the next step shows nothing new
     assert belief.update([0], bits).access[0, host] == found.access[0, host]
 
@@ -171,7 +180,7 @@ def test_an_attacker_out_of_the_blue_is_not_overlooked() -> None:
 # --------------------------------------------------------------------------------------------------------- its string
 @settings(max_examples=50)
 @given(
-    st.sampled_from([2, 64, 1000]),
+    st.sampled_from([16, 64, 1000]),
     st.sampled_from(["both", "current"]),
     st.sampled_from([POSSIBLE_REDS, "meander+green:0.1"]),
 )
@@ -184,8 +193,8 @@ def test_views_are_their_strings(particles: int, rules: str, red: str) -> None:
     ("obs", "problem"),
     [
         ("beleif", "Did you mean 'belief'"), ("bits:5", "only 'belief' can"), ("belief:many", "whole number"),
-        ("belief:0", "particles"), ("belief:7", "even number"), ("belief:8:currant", "Did you mean 'current'"),
-        ("belief:8:both:blin", "Did you mean 'bline'"), (3, "unknown"),
+        ("belief:0", "16 to"), ("belief:64:currant", "Did you mean 'current'"),
+        ("belief:64:both:blin", "Did you mean 'bline'"), (3, "unknown"),
     ],
 )  # fmt: skip
 def test_bad_views_are_refused(obs: object, problem: str) -> None:
