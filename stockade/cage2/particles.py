@@ -21,19 +21,19 @@ from stockade.cage2.scenario import ENTERPRISE, FOOTHOLD, HOSTS, N_HOSTS, NO_EXP
 from stockade.cage2.state import BLINE, DETOUR, ROOT_ACCESS, WORLD, bit
 
 MOST_QUESTIONS = 16  #: that chance answers in a step
-#: A world with its weight, and with a script of what chance says.
+#: A world behind its weight and a script of what chance says. (Behind: Numba would take a record that begins with a
+#: world for one.)
 PARTICLE = np.dtype(
     [
-        *((name, WORLD[name].base, WORLD[name].shape) for name in WORLD.names or ()),
         ("weight", np.float64),  # 0: no world lives here
         ("answers", np.uint8, MOST_QUESTIONS),  # to each question, by its number among the possible ones
         ("options", np.uint8, MOST_QUESTIONS),  # how many there were
         ("asked", np.uint8),
+        *((name, WORLD[name].base, WORLD[name].shape) for name in WORLD.names or ()),
     ],
     align=True,
 )
-
-WORDS = WORLD.itemsize // 8  #: of a particle that are its world
+FIRST_WORD = (PARTICLE.itemsize - WORLD.itemsize) // 8  #: of a particle's that is its world's
 LEAST = 1e-4  #: weight of a particle that is kept, by that of the likeliest
 #: Likelihood of what no particle explains.
 UNEXPLAINED = 1e-5
@@ -70,7 +70,7 @@ def begin(worlds, words, initial, settings, share):
     for k in range(worlds.shape[1]):
         worlds[0, k].weight = 0.0
     for k in range(settings.plans):
-        words[0, k, :WORDS] = initial[0]
+        words[0, k, FIRST_WORD:] = initial[0]
         world = worlds[0, k]
         world.stream, world.plan, world.red = 0, k, settings.attacker[k, 0]
         world.weight = share / settings.plans
@@ -155,8 +155,8 @@ def keep(worlds, words, after, room, digests):
     world.exploit, world.detected = NO_EXPLOIT, -1
     world.red_connections = world.red_touched = world.green_connections = world.green_ports = 0
     digest = np.uint64(0)
-    for i in range(WORDS):
-        digest = chance.mixed(digest + words[1, after, i])
+    for word in words[1, after, FIRST_WORD:]:
+        digest = chance.mixed(digest + word)
     for k in range(after):
         if digests[k] == digest:
             worlds[1, k].weight += world.weight

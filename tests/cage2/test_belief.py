@@ -13,7 +13,7 @@ from stockade.cage2.actions import FALSE
 from stockade.cage2.belief import FEATURE_NAMES, BeliefFilter, BeliefObservation
 from stockade.cage2.history import MEMORY_SIZE
 from stockade.cage2.particles import FEATURE_NAMES as PROBABILITIES
-from stockade.cage2.particles import PARTICLE, WORDS
+from stockade.cage2.particles import FIRST_WORD, PARTICLE
 from stockade.cage2.state import OBS_SIZE, WORLD
 from stockade.cage2.views import POSSIBLE_REDS, View, read_view
 from stockade.errors import InputError, SettingError
@@ -158,11 +158,10 @@ def test_another_simulator_gets_the_same() -> None:
     assert env.observation_space.contains(env.reset(seed=1)[0])
 
 
-def test_a_particle_begins_with_its_world() -> None:
+def test_a_particle_ends_with_its_world() -> None:
     """Their bytes are copied."""
     fields = {name: PARTICLE.fields[name] for name in WORLD.names}
-    assert fields == dict(WORLD.fields)
-    assert WORDS * 8 == WORLD.itemsize == PARTICLE.fields["weight"][1]
+    assert fields == {name: (dtype, 8 * FIRST_WORD + offset) for name, (dtype, offset) in WORLD.fields.items()}
 
 
 def test_an_attacker_out_of_the_blue_is_not_overlooked() -> None:
