@@ -24,7 +24,7 @@ search: $(VENV)/installed-run ## set up and run a small workflow search: about a
 
 test: lint $(if $(strip $(PYTEST_ARGS)),,$(RAY)/installed $(CUDA)/installed) ## set up and run every check: ruff, mypy, pytest without the slow tests, the essential ones of Ray, compiling for GPUs, JAX
 	$(RUN) -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
-	$(if $(strip $(PYTEST_ARGS)),@echo 'Only what PYTEST_ARGS says; `make test-ray` for the tests of Ray, `make test-cuda` for GPUs and JAX.',\
+	$(if $(strip $(PYTEST_ARGS)),@echo 'Only what PYTEST_ARGS says; `make test-ray` for the tests of Ray and `make test-cuda` for GPUs and JAX.',\
 	    $(RAY)/bin/python -m pytest -m "essential and not slow" tests/ray)
 	$(if $(strip $(PYTEST_ARGS)),,$(CUDA)/bin/python -m pytest -n auto --dist worksteal $(CUDA_TESTS))
 
