@@ -184,7 +184,8 @@ def test_ctrl_c_interrupts_the_parent_alone(start_method):
 def test_ctrl_c_that_another_thread_receives_waits_while_workers_are_forked():
     """Raised inside Python's own hooks around a fork it would be lost."""
     now, lines = threading.Event(), []
-    sender = threading.Thread(target=lambda: now.wait() and os.kill(os.getpid(), signal.SIGINT))
+    # To itself: a signal to the process may reach a third thread, and that one late.
+    sender = threading.Thread(target=lambda: now.wait() and signal.pthread_kill(threading.get_ident(), signal.SIGINT))
     sender.start()  # before SIGINT is blocked, so that it can receive it
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ()), signal.getsignal(signal.SIGINT)
 
