@@ -221,7 +221,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "vector-efficiency": grid("vector", "of the cores", "backend", by="step_us", head="{} us", part="efficiency"),
     "search-quality": _made_of("search-quality", _search_quality),
     **{bench: _made_of(bench, lambda found: flat_table(found, "").markdown())
-       for bench in ("kernel", "learn", "search")},
+       for bench in ("kernel", "learn", "search", "time-to-score")},
 }  # fmt: skip
 """By name of the block between `<!-- bench:NAME:begin -->` and `<!-- bench:NAME:end -->`."""
 

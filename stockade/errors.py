@@ -17,7 +17,8 @@ FLAGS = {"red": "--red-agent", "horizon": "--max-steps"}
 #: Which extra installs a package that is imported only when it is needed.
 _EXTRAS = {"torch": "train", "safetensors": "train", "tensorboard": "train", "ray": "ray", "matplotlib": "plots",
            "bokeh": "plots", "stable_baselines3": "sb3", "sb3_contrib": "sb3", "pettingzoo": "pettingzoo",
-           "numba_cuda": "cuda", "jax": "jax"}  # fmt: skip
+           "numba_cuda": "cuda", "jax": "jax", "sbx": "peers", "sbx_rl": "peers", "rejax": "peers",
+           "gymnax": "peers"}  # fmt: skip
 
 
 class InputError(ValueError):

@@ -44,6 +44,8 @@ _PACKAGES = {
     "ray": ("ray", "pip install 'stockade[ray]'"),
     "PufferLib": ("pufferlib", "pip install pufferlib"),
     "Stable-Baselines3": ("stable_baselines3", "pip install stable-baselines3"),
+    "SBX": ("sbx", "pip install 'stockade[peers]'"),
+    "rejax": ("rejax", "pip install 'stockade[peers]'"),
     "EnvPool": ("envpool", "pip install envpool"),
     "MiniCAGE": ("mini_CAGE", "put the mini_CAGE folder of CybORG_plus_plus on PYTHONPATH"),
 }

@@ -1,7 +1,8 @@
 """The command `stockade bench`: one subcommand per measurement, and `all` of them.
 
-`bench all` runs all but those of the search (`search` needs Ray, `search-quality` hours), each in a session of its own:
-one that fails or hangs does not stop the others, and processes that outlive it are ended.
+`bench all` runs all but `search`, which needs Ray, and `search-quality` and `time-to-score`, which take an hour:
+each in a session of its own, so that one that fails or hangs does not stop the others. Processes that outlive it are
+ended.
 """
 
 import contextlib
@@ -19,6 +20,7 @@ import tyro
 from stockade.bench.bottleneck import BottleneckBench, StragglersBench
 from stockade.bench.footprint import KernelBench, MemoryBench, StartupBench
 from stockade.bench.result import QUICK_RESULTS, RESULTS
+from stockade.bench.score import TimeToScoreBench
 from stockade.bench.search import SearchParallelBench, SearchQualityBench
 from stockade.bench.throughput import ScalingBench, ThroughputBench, TrueStateBench, VectorBench
 from stockade.bench.train import LearnBench, TrainBench
@@ -26,7 +28,8 @@ from stockade.errors import InputError
 from stockade.text import Table
 
 BENCHES = (ThroughputBench, ScalingBench, BottleneckBench, StragglersBench, TrueStateBench, MemoryBench, StartupBench,
-           KernelBench, VectorBench, TrainBench, LearnBench, SearchParallelBench, SearchQualityBench)  # fmt: skip
+           KernelBench, VectorBench, TrainBench, LearnBench, TimeToScoreBench, SearchParallelBench,
+           SearchQualityBench)  # fmt: skip
 #: Benches with the arguments that make all together fit into half an hour on two cores.
 PLAN: dict[str, tuple[str, ...]] = {
     "kernel": (), "throughput": ("--seconds", "0.3"), "scaling": (), "bottleneck": (), "stragglers": (),
@@ -38,7 +41,7 @@ GRACE = 20.0  # Seconds that a bench has to end its workers when it is told to s
 
 @dataclass(frozen=True)
 class AllBenches:
-    """Every bench below but the search's, into a folder: half an hour on 2 cores, two minutes with --quick."""
+    """All but time-to-score and the search's, into a folder: half an hour on 2 cores, two minutes with --quick."""
 
     quick: bool = False  # A few cases and short rounds: to see that all works, not for figures.
     results: Path | None = None  # Folder for the results; default: benchmarks/results, or bench-quick with --quick.

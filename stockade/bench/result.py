@@ -24,8 +24,8 @@ QUICK_RESULTS = Path("bench-quick")  # Quick results must not take the place of 
 _FORMS = {"n_envs": "n={:,}", "workers": "{:,} workers", "threads": "{} threads", "step_us": "steps of {:g} us",
           "sigma": "sigma {}", "to": "to {}", "parallel": "{} at a time", "seed": "seed {}", "judged": "{:,} judged",
           "budget": "{:,} episodes", "episodes": "{:,} episodes"}  # fmt: skip
-_PACKAGES = ("stockade", "numpy", "numba", "gymnasium", "torch", "stable-baselines3", "ray", "pufferlib", "envpool",
-             "CybORG")  # fmt: skip
+_PACKAGES = ("stockade", "numpy", "numba", "gymnasium", "torch", "stable-baselines3", "sbx-rl", "rejax", "jax", "ray",
+             "pufferlib", "envpool", "CybORG")  # fmt: skip
 
 
 def name_of(tags: Tags) -> str:

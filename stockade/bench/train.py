@@ -1,7 +1,8 @@
-"""`stockade bench train` and `learn`: the speed of our PPO and what it learns, beside Stable-Baselines3's.
+"""`stockade bench train` and `learn`: the speed of our PPO and what it learns, beside other libraries'.
 
-Both train the same networks on the same native world with the same batch, minibatches and epochs, in turns; for `learn`
-with constant rates and several seeds of each.
+All train the same networks with the same batch, minibatches and epochs, in turns: Stable-Baselines3 and SBX on the same
+native world, rejax, which compiles world and learner together, on one that costs nothing. `learn` is with constant
+rates and several seeds, beside Stable-Baselines3 only.
 """
 
 import collections
@@ -16,13 +17,14 @@ from typing import Any, Literal
 import numpy as np
 
 from stockade.bench.backends import why_not
+from stockade.bench.peers import REJAX, SBX, OwnProcess, episodes_per_second, make_sb3_ppo
+from stockade.bench.peers import SB3 as THEIRS
 from stockade.bench.result import Figure, Result, find
 from stockade.bench.runner import BenchCommand, Case, Numbers, Sample, in_turns, option
-from stockade.cage2.config import RewardWeights, WorldConfig
+from stockade.cage2.config import WorldConfig
 from stockade.learn.config import PPOConfig, TrainConfig
 from stockade.learn.evaluate import mean_interval
 
-THEIRS = "Stable-Baselines3"
 LAST = 1000  # Episodes at the end of training whose mean return is compared
 
 
@@ -33,8 +35,8 @@ class TrainBench(BenchCommand, name="train"):
     iterations: int = option(8, quick=1)  # Iterations of a round; one update each.
     n_envs: Numbers = option((25, 100, 256), quick=(25,))  # Numbers of environments.
     obs: Literal["bits", "memory"] = "bits"  # What the agent sees.
-    activation: Literal["relu", "tanh"] = "relu"  # Between layers, for both.
-    sb3: bool = True  # Measure Stable-Baselines3's PPO too, if it is installed.
+    activation: Literal["relu", "tanh"] = "relu"  # Between layers, for all.
+    peers: bool = True  # Measure the PPO of other libraries too, those that are installed.
 
     def measure(self, result: Result) -> None:
         ppo = PPOConfig(activation=self.activation)
@@ -42,10 +44,13 @@ class TrainBench(BenchCommand, name="train"):
             with contextlib.ExitStack() as stack:
                 cases = [self._ours(n, "2 threads", ppo, stack)]
                 cases += [self._ours(n, "1 thread", replace(ppo, threads=1), stack)]
-                cases += [self._theirs(n, ppo, stack)] if self.sb3 else []
+                if self.peers:
+                    cases.append(self._theirs(n, ppo, stack))
+                    cases += [self._on_jax(peer, n, ppo, stack) for peer in (SBX, REJAX)]
                 (group,) = in_turns([cases], self.rounds, result)
             (ours,) = find(group, "episodes/s", case="2 threads")
-            result.figures += [ours.over(theirs, to=THEIRS) for theirs in find(group, "episodes/s", case=THEIRS)]
+            for theirs in find(group, "episodes/s", case=(THEIRS, SBX, REJAX)):
+                result.figures.append(ours.over(theirs, to=theirs.tags["case"]))
             result.figures.append(ours.turned_into("minutes", lambda r: 100_000 / r / 60, part="100,000 episodes"))
             for total in find(group, part="total"):
                 parts = find(group, "ms per iteration", case=total.tags["case"])
@@ -86,6 +91,14 @@ class TrainBench(BenchCommand, name="train"):
             return [Sample("episodes/s", steps / 100 / (time.perf_counter() - begin))]
 
         return Case(tags, round_)
+
+    def _on_jax(self, peer: str, n: int, ppo: PPOConfig, stack: contextlib.ExitStack) -> Case:
+        tags = {"n_envs": n, "case": peer}
+        if why := why_not(peer):
+            return Case(tags, list, why)
+        call = partial(stack.enter_context(OwnProcess()).call, episodes_per_second)
+        arguments = peer, ppo, n, self.obs, max(1, self.iterations // 4) if peer == SBX else self.iterations
+        return Case(tags, lambda: [Sample("episodes/s", call(*arguments))], foreign=True)
 
 
 @dataclass(frozen=True)
@@ -129,22 +142,3 @@ class LearnBench(BenchCommand, name="learn"):
         model = make_sb3_ppo(ppo, self.n_envs, seed, window=LAST, obs=self.obs, red=self.red_agent)
         model.learn(100 * self.episodes)
         return float(np.mean([episode["r"] for episode in model.ep_info_buffer or ()])) / ppo.reward_scale
-
-
-def make_sb3_ppo(config: PPOConfig, n_envs: int, seed: int, window: int = 100, **world: Any) -> Any:
-    """Stable-Baselines3's PPO with our network, batch, minibatches, epochs and weights of losses, at constant rates;
-    `ep_info_buffer` has the returns, scaled, of the last `window` episodes."""
-    import torch
-    from stable_baselines3 import PPO
-
-    from stockade.integrations.sb3 import make_sb3
-
-    torch.set_num_threads(1)
-    c, activation = config, torch.nn.ReLU if config.activation == "relu" else torch.nn.Tanh
-    networks = {"net_arch": {"pi": list(c.hidden), "vf": list(c.hidden)}, "activation_fn": activation}
-    envs = make_sb3(n_envs, reward=RewardWeights(*3 * [c.reward_scale]), **world)
-    batch_size = min(c.minibatch_size, n_envs * c.update_steps)
-    return PPO("MlpPolicy", envs, n_steps=c.update_steps, batch_size=batch_size, n_epochs=c.epochs,
-               learning_rate=c.learning_rate, gamma=c.gamma, gae_lambda=c.gae_lambda, clip_range=c.clip,
-               ent_coef=c.entropy_weight, vf_coef=c.value_weight, max_grad_norm=c.max_grad_norm,
-               policy_kwargs=networks, stats_window_size=window, device="cpu", seed=seed)  # fmt: skip

@@ -18,9 +18,10 @@ from stockade.cage2 import kernel
 from stockade.cage2.actions import N_RED_ACTIONS
 from stockade.cage2.belief import Belief, Particles
 from stockade.cage2.config import WorldConfig
+from stockade.cage2.features import N_FEATURES
 from stockade.cage2.history import MEMORY, MEMORY_SIZE, remember_batch
 from stockade.cage2.jit import as_records
-from stockade.cage2.particles import N_FEATURES, describe_batch, follow_batch
+from stockade.cage2.particles import describe_batch, describe_truth_batch, follow_batch
 from stockade.cage2.prepare import is_compiled, prepare
 from stockade.cage2.red_view import RED_MEMORY, observe_red_batch, red_mask_batch
 from stockade.cage2.scenario import N_HOSTS
@@ -233,14 +234,22 @@ class Batch:
             return
         times = self._column("time")
         if self._particles is None:
-            lived = actions, self._column("blue_success"), times, self.config.horizon, self._bits
+            sees_truth = self.config.view.kind == "truth"
+            horizon = 0 if sees_truth else self.config.horizon
+            lived = actions, self._column("blue_success"), times, horizon, self._bits
             self._run(remember_batch, self._memory, *lived, obs, ranges=ranges)
+            if sees_truth:
+                self.describe_truth(obs[:, MEMORY_SIZE:], ranges)
             return
         assert self._bits is not None
         self._run(follow_batch, *self._particles.followed(actions, self._bits, times), ranges=ranges)
         lived = actions, self._particles.success, times, 0, self._bits
         self._run(remember_batch, self._memory, *lived, obs, ranges=ranges)
         self._run(describe_batch, *self._particles.described(obs[:, MEMORY_SIZE:]), ranges=ranges)
+
+    def describe_truth(self, out: np.ndarray, ranges: Ranges = None) -> None:
+        """Write what is true, as 0 and 1 in the place of a belief's probabilities, (n, N_FEATURES)."""
+        self._run(describe_truth_batch, self.records[0], self.constants[1], out, ranges=ranges)
 
     def belief(self) -> Belief:
         """What red probably holds and knows, with `obs="belief"`."""

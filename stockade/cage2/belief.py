@@ -15,12 +15,13 @@ import numpy as np
 from gymnasium import spaces
 
 from stockade.cage2.config import MAX_HORIZON, WorldConfig
+from stockade.cage2.features import FEATURE_NAMES as PROBABILITY_NAMES
+from stockade.cage2.features import HOST_FEATURES
 from stockade.cage2.green import GREEN_FOLLOWS_PLAN
 from stockade.cage2.history import CLOCK, MEMORY, MEMORY_SIZE, remember_batch
 from stockade.cage2.history import FEATURE_NAMES as MEMORY_NAMES
 from stockade.cage2.jit import as_records
-from stockade.cage2.particles import FEATURE_NAMES as PROBABILITY_NAMES
-from stockade.cage2.particles import HOST_FEATURES, PARTICLE, describe_batch, follow_batch
+from stockade.cage2.particles import PARTICLE, describe_batch, follow_batch
 from stockade.cage2.scenario import N_HOSTS
 from stockade.cage2.state import INITIAL, OBS_SIZE, PLANNED
 from stockade.cage2.variants import read_red

@@ -13,12 +13,14 @@ Nothing is drawn here: equal histories give equal beliefs.
 import numpy as np
 
 from stockade.cage2 import chance, kernel
-from stockade.cage2.actions import TRUE
+from stockade.cage2.actions import EXPLOIT, TRUE
+from stockade.cage2.attackers import meander_learns
+from stockade.cage2.features import HOST_FEATURES, add_world
 from stockade.cage2.jit import KERNEL_SOURCES, cached, compiled
 from stockade.cage2.observe import ACTIVITY_BYTES, BELIEF_BYTES, EXPLOIT_SEEN
 from stockade.cage2.red import SHELL_FILE, add_session
-from stockade.cage2.scenario import ENTERPRISE, FOOTHOLD, HOSTS, N_HOSTS, NO_EXPLOIT, NOBODY, OPERATIONAL, USERS
-from stockade.cage2.state import BLINE, DETOUR, ROOT_ACCESS, WORLD, bit
+from stockade.cage2.scenario import BEST_OPTION, EXPLOIT_OPTIONS, N_HOSTS, NO_EXPLOIT, NOBODY, OPTION_COUNT
+from stockade.cage2.state import MEANDER, USUAL, WORLD, bit
 
 MOST_QUESTIONS = 16  #: that chance answers in a step
 #: A world behind its weight and a script of what chance says. (Behind: Numba would take a record that begins with a
@@ -34,34 +36,12 @@ PARTICLE = np.dtype(
     align=True,
 )
 FIRST_WORD = (PARTICLE.itemsize - WORLD.itemsize) // 8  #: of a particle's that is its world's
-LEAST = 1e-4  #: weight of a particle that is kept, by that of the likeliest
+LEAST = 1e-4  #: weight of a particle that is kept, by that of the likeliest with the same plan of red
+#: Weight of a plan's likeliest particle, by that of the likeliest of all, below which it does not fall as long as it
+#: explains what blue sees: green that was not there for long, or an attacker that goes on, may change.
+RARE = 1e-4
 #: Likelihood of what no particle explains.
 UNEXPLAINED = 1e-5
-
-#: What is probable of each host.
-HOST_FEATURES = (
-    "red has access to", "red is root on", "Remove would end a session on", "Remove would leave a session on",
-    "a shell's file on", "an escalation's file on", "red has scanned ports of", "red knows the address of",
-    "red knows the name of", "Meander has scanned", "Meander takes for exploited", "Meander takes for escalated",
-    "red's last target is",
-)  # fmt: skip
-_BLINE_STEPS = 18  #: those of the detour; B_line itself has 15
-_KINDS = ("Sleep", "DiscoverRemoteSystems", "DiscoverNetworkServices", "Exploit", "PrivilegeEscalate", "Impact")
-FEATURE_NAMES: tuple[str, ...] = (
-    *(f"{what} {host}" for what in HOST_FEATURES for host in HOSTS),
-    *(f"B_line is at step {step}" for step in range(_BLINE_STEPS)),
-    *(f"B_line enters through {host}" for host in USERS[1:]),
-    *(f"red is {who}" for who in ("asleep", "B_line", "Meander")),
-    *(f"red's last action is {kind}" for kind in _KINDS),
-    *("red's last action succeeded", "red knows the Enterprise subnet", "red knows the Operational subnet"),
-    *("the service is down", "green is active", "the rules are leaderboard"),
-)  # fmt: skip
-N_FEATURES = len(FEATURE_NAMES)
-_N_HOST_FEATURES = len(HOST_FEATURES) * N_HOSTS
-_ENTRY = _BLINE_STEPS
-_ATTACKER = _ENTRY + len(USERS) - 1
-_KIND = _ATTACKER + 3
-_SUCCESS = _KIND + len(_KINDS)
 
 
 @compiled
@@ -78,33 +58,52 @@ def begin(worlds, words, initial, settings, share):
 
 @compiled
 def follow(worlds, words, action, seen, settings, no_red, digests):
-    """Blue acted and saw: particles that show the words `seen` replace those before.
+    """Blue acted and saw: particles that show the words `seen` replace those before. Returns how many there are; if
+    none explains it, those before stay.
 
     Args:
         worlds: (2, room + 1) the particles, and room for those after the step; words: the same memory as uint64.
         digests: (room,) uint64, for use in here.
     """
-    after, fewest = enumerate_chance(worlds, words, action, seen, settings, no_red, digests, 0)
-    if after == 0:
-        after, _ = enumerate_chance(worlds, words, action, seen, settings, no_red, digests, fewest)
-    largest = 0.0
+    after, _ = enumerate_chance(worlds, words, action, seen, settings, no_red, digests, 0)
+    return replace(worlds, words, after, settings.plans) if after else 0
+
+
+@compiled
+def follow_anyway(worlds, words, action, seen, settings, no_red, digests):
+    """The same where nothing explains what blue saw: what comes nearest replaces the particles before."""
+    _, fewest = enumerate_chance(worlds, words, action, seen, settings, no_red, digests, -1)
+    after, _ = enumerate_chance(worlds, words, action, seen, settings, no_red, digests, fewest)
+    replace(worlds, words, after, settings.plans)
+
+
+@compiled
+def replace(worlds, words, after, plans):
+    """Those of the new particles that are not too unlikely become the present ones; returns how many."""
+    largest = np.zeros(plans)
     for k in range(after):
-        largest = max(largest, worlds[1, k].weight)
+        plan = worlds[1, k].plan
+        largest[plan] = max(largest[plan], worlds[1, k].weight)
+    rare = RARE * largest.max()
     kept = 0
     for k in range(after):
-        if worlds[1, k].weight > LEAST * largest:
+        plan = worlds[1, k].plan
+        if worlds[1, k].weight > LEAST * largest[plan]:
             words[0, kept] = words[1, k]
+            worlds[0, kept].weight *= max(1.0, rare / largest[plan])
             kept += 1
     for k in range(kept, worlds.shape[1]):
         worlds[0, k].weight = 0.0
+    return kept
 
 
 @compiled
 def enumerate_chance(worlds, words, action, seen, settings, no_red, digests, allowed):
     """All particles take the step in every way that chance allows. Returns how many are kept, in worlds[1], and the
-    fewest hosts of which one showed something else. `allowed` is how many that may be: 0, unless nothing explains it.
+    fewest hosts of which one showed something else. `allowed` is how many that may be: 0, unless nothing explains it;
+    -1 keeps nothing and only counts.
     """
-    room, after, fewest = worlds.shape[1] - 1, 0, N_HOSTS
+    room, after, fewest, active = worlds.shape[1] - 1, 0, N_HOSTS, active_hosts(seen)
     answers = np.zeros(MOST_QUESTIONS, np.uint8)
     k = 0
     while k < room and worlds[0, k].weight > 0.0:
@@ -116,25 +115,44 @@ def enumerate_chance(worlds, words, action, seen, settings, no_red, digests, all
             world.answers[:] = answers
             world.asked = 0
             kernel.step(world, None, action, no_red, 0, settings)
-            question = next_answers(world, seen, answers)
+            question = next_answers(world, active if allowed == 0 else -1, answers)
             wrong = differences(world, seen)
             fewest = min(fewest, wrong)
             if world.weight > 0.0 and wrong == 0 and allowed == 0:
-                after = keep(worlds, words, after, room, digests)
+                after = keep(worlds, words, after, room, digests, settings)
             elif world.weight > 0.0 and 0 < wrong <= allowed:
-                after = keep_anyway(worlds, words, after, room, digests, seen)
+                after = keep_anyway(worlds, words, after, room, digests, settings, seen)
         k += 1
     return after, fewest
 
 
 @compiled
-def next_answers(world, seen, answers):
-    """The next script after the one that led to this world; returns the question that it changes, -1 for none."""
+def active_hosts(seen):
+    """Mask of the hosts on which blue saw a scan or an exploit."""
+    active = np.int64(0)
+    for host in range(N_HOSTS):
+        active |= np.int64(seen[host] & ACTIVITY_BYTES != 0) << host
+    return active
+
+
+@compiled
+def next_answers(world, active, answers):
+    """The next script after the one that led to this world; returns the question that it changes, -1 for none.
+
+    Scripts that differ from it only in questions that came too late to explain the `active` hosts are left out, unless
+    these are -1.
+    """
     question = np.int64(world.asked) - 1
-    green = world.green_target
-    if green != NOBODY and green != world.fresh_decoy and not seen[green] & ACTIVITY_BYTES:
+    green, target = world.green_target, world.red_target
+    if active == -1:
+        pass
+    elif green != NOBODY and green != world.fresh_decoy and not active & bit(green):
         # Green was not there, whatever else happened: the question of where it was comes first, or after whether.
         question = 0 if world.options[0] > 2 else 1
+    elif world.red_type == EXPLOIT:
+        explained = bit(target) | (bit(green) if green != NOBODY else 0)
+        if active & ~explained:  # red was elsewhere, whichever exploit it chose, noticed or not
+            question -= exploit_questions(world, target)
     while question >= 0 and answers[question] + 1 >= world.options[question]:
         answers[question] = 0
         question -= 1
@@ -145,15 +163,42 @@ def next_answers(world, seen, answers):
 
 
 @compiled
-def keep(worlds, words, after, room, digests):
+def exploit_questions(world, target):
+    """How many questions the exploit asked: the best of several, or which other; is its shell noticed."""
+    options = EXPLOIT_OPTIONS[world.red_ports[target]]
+    count = np.int64(world.detected != -1)
+    if options and OPTION_COUNT[options] > 1:
+        count += 1 if world.exploit == BEST_OPTION[options] else 2
+    return count
+
+
+@compiled
+def simplify(world, settings):
+    """Make worlds equal that differ in nothing that anybody asks for again."""
+    world.exploit, world.detected = NO_EXPLOIT, -1
+    world.red_connections = world.red_touched = world.green_connections = world.green_ports = 0
+    for host in range(N_HOSTS):
+        sessions, removable = world.red_sessions[host], world.red_removable[host]
+        if world.red_root_sessions[host]:  # of which one is as good as many, and sessions of users are of no use
+            world.red_sessions[host] = world.red_root_sessions[host] = 1
+            world.red_removable[host] = 0
+        elif sessions:
+            world.red_removable[host] = removable > 0
+            world.red_sessions[host] = (removable > 0) + (sessions > removable)
+    if world.red == MEANDER and settings.style[world.plan, world.phase] == USUAL and not world.held:
+        meander_learns(world)  # at once instead of before its next action
+        if world.red_success != TRUE:
+            world.red_target = NOBODY  # it will not remember where it failed
+
+
+@compiled
+def keep(worlds, words, after, room, digests, settings):
     """Add the world at the place `after` to those before it, or to its equal among them; returns how many there are.
 
     Where all places are taken, the least likely makes room.
     """
     world = worlds[1, after]
-    # What the step leaves behind and nobody asks for again.
-    world.exploit, world.detected = NO_EXPLOIT, -1
-    world.red_connections = world.red_touched = world.green_connections = world.green_ports = 0
+    simplify(world, settings)
     digest = np.uint64(0)
     for word in words[1, after, FIRST_WORD:]:
         digest = chance.mixed(digest + word)
@@ -175,7 +220,7 @@ def keep(worlds, words, after, room, digests):
 
 
 @compiled
-def keep_anyway(worlds, words, after, room, digests, seen):
+def keep_anyway(worlds, words, after, room, digests, settings, seen):
     """Keep a world that shows something else than was seen: what blue believes becomes what is seen.
 
     If an exploit is seen that it knows nothing of, half of its weight goes to a world in which that succeeded.
@@ -188,16 +233,16 @@ def keep_anyway(worlds, words, after, room, digests, seen):
             suspicious |= bit(h)
         world.obs[h] = seen[h] & BELIEF_BYTES  # activity that is not its own would never be cleared again
     if not suspicious or after >= room - 1:
-        return keep(worlds, words, after, room, digests)
+        return keep(worlds, words, after, room, digests, settings)
     world.weight /= 2
     words[1, room] = words[1, after]
-    after = keep(worlds, words, after, room, digests)
+    after = keep(worlds, words, after, room, digests, settings)
     words[1, after] = words[1, room]
     for h in range(N_HOSTS):
         if suspicious & bit(h):
             worlds[1, after].files[h] |= SHELL_FILE
             add_session(worlds[1, after], h, False, True)
-    return keep(worlds, words, after, room, digests)
+    return keep(worlds, words, after, room, digests, settings)
 
 
 @compiled
@@ -209,45 +254,8 @@ def differences(world, seen):
     return count
 
 
-@compiled
-def write_masks(world, masks):
-    """What is the case on which hosts: a mask for each of HOST_FEATURES."""
-    access = root = removable = lasting = shell = escalation = ports = np.int64(0)
-    for h in range(N_HOSTS):
-        access |= np.int64(world.red_access[h] > 0) << h
-        root |= np.int64(world.red_access[h] == ROOT_ACCESS) << h
-        removable |= np.int64(world.red_removable[h] > 0) << h
-        lasting |= np.int64(world.red_sessions[h] > world.red_removable[h]) << h
-        shell |= np.int64(world.files[h] & 1) << h
-        escalation |= np.int64(world.files[h] >> 1) << h
-        ports |= np.int64(world.red_ports[h] != 0) << h
-    masks[0], masks[1], masks[2], masks[3] = access, root, removable, lasting
-    masks[4], masks[5], masks[6] = shell, escalation, ports
-    masks[7], masks[8] = world.known_addresses, world.known_names
-    masks[9], masks[10], masks[11] = world.meander_scanned, world.meander_exploited, world.meander_escalated
-    masks[12] = bit(world.red_target) if 0 <= world.red_target < N_HOSTS else 0
-
-
-@compiled
-def add_rest(world, settings, weight, out):
-    """Add the weight of a particle to what is the case in it and belongs to no host."""
-    if world.red == BLINE:
-        out[world.bline_step] += weight
-        if world.bline_entry >= 0:
-            detours = settings.style[world.plan, world.phase] == DETOUR
-            out[_ENTRY + (world.bline_entry % 4 if detours else world.bline_entry - FOOTHOLD - 1)] += weight
-    out[_ATTACKER + world.red] += weight
-    out[_KIND + world.red_type] += weight
-    out[_SUCCESS] += weight * (world.red_success == TRUE)
-    out[_SUCCESS + 1] += weight * (world.known_subnets >> ENTERPRISE & 1)
-    out[_SUCCESS + 2] += weight * (world.known_subnets >> OPERATIONAL & 1)
-    out[_SUCCESS + 3] += weight * world.service_down
-    out[_SUCCESS + 4] += weight * (settings.green_rate[world.plan, world.phase] > 0)
-    out[_SUCCESS + 5] += weight * settings.leaderboard
-
-
 # ------------------------------------------------------------------------------------------------ what Python calls
-_entry_point = cached(*KERNEL_SOURCES, "cage2/particles.py")
+_entry_point = cached(*KERNEL_SOURCES, "cage2/features.py", "cage2/particles.py")
 
 
 @_entry_point
@@ -261,26 +269,46 @@ def follow_batch(particles, words, initial, settings, actions, seen, times, no_r
     rules, _, room = particles.shape[1:]
     digests = np.empty(room, np.uint64)
     for i in range(first, end):
-        for r in range(rules):
-            if times[i] == 0:
+        if times[i] == 0:
+            for r in range(rules):
                 begin(particles[i, r], words[i, r], initial, settings[r], 1.0 / rules)
-            elif actions is not None:
-                follow(particles[i, r], words[i, r], actions[i], seen[i], settings[r], no_red, digests)
-        normalise(particles[i])
-        success[i] = particles[i, 0, 0, 0].blue_success  # blue's decoys stand in all particles alike
+        elif actions is not None:
+            follow_rules(particles[i], words[i], actions[i], seen[i], settings, no_red, digests)
+        success[i] = normalise(particles[i])
+
+
+@compiled
+def follow_rules(particles, words, action, seen, settings, no_red, digests):
+    """Rule sets that do not explain what blue saw are ruled out for the episode, unless none does."""
+    rules, explained = len(particles), 0
+    for r in range(rules):
+        if particles[r, 0, 0].weight > 0.0:
+            kept = follow(particles[r], words[r], action, seen, settings[r], no_red, digests)
+            particles[r, 1, 0].weight = kept  # for the loop below; a new world takes this place in the next step
+            explained += kept
+    for r in range(rules):
+        if particles[r, 0, 0].weight > 0.0:
+            if explained == 0:
+                follow_anyway(particles[r], words[r], action, seen, settings[r], no_red, digests)
+            elif particles[r, 1, 0].weight == 0.0:
+                replace(particles[r], words[r], 0, settings[r].plans)
 
 
 @compiled
 def normalise(particles):
-    """The weights of all rule sets together become 1."""
+    """The weights of all rule sets together become 1. Returns whether blue's action succeeded: since its decoys stand
+    in all particles alike, any of them tells."""
     rules, _, room = particles.shape
-    total = 0.0
+    total, success = 0.0, np.int8(0)
     for r in range(rules):
         for k in range(room):
             total += particles[r, 0, k].weight
+        if particles[r, 0, 0].weight > 0.0:
+            success = particles[r, 0, 0].blue_success
     for r in range(rules):
         for k in range(room):
             particles[r, 0, k].weight /= total
+    return success
 
 
 @_entry_point
@@ -294,10 +322,16 @@ def describe_batch(particles, settings, out, first, end):
             k = 0
             while k < room and particles[i, r, 0, k].weight > 0.0:
                 world = particles[i, r, 0, k]
-                weight = np.float32(world.weight)
-                write_masks(world, masks)
-                for f in range(len(HOST_FEATURES)):
-                    for h in range(N_HOSTS):
-                        out[i, f * N_HOSTS + h] += weight * np.float32(masks[f] >> h & 1)
-                add_rest(world, settings[r], weight, out[i, _N_HOST_FEATURES:])
+                add_world(world, settings[r], np.float32(world.weight), masks, out[i])
                 k += 1
+
+
+@_entry_point
+def describe_truth_batch(worlds, settings, out, first, end):
+    """What is true of worlds [first, end), as 0 and 1 in the place of probabilities, into (n, N_FEATURES)."""
+    masks, world = np.empty(len(HOST_FEATURES), np.int64), worlds[first:end][:1].copy()
+    for i in range(first, end):
+        world[0] = worlds[i]
+        simplify(world[0], settings[0])
+        out[i, :] = 0
+        add_world(world[0], settings[0], out.dtype.type(1), masks, out[i])

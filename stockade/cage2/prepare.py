@@ -21,9 +21,10 @@ import numpy as np
 
 from stockade.cage2 import kernel
 from stockade.cage2.actions import N_ACTIONS, N_RED_ACTIONS
+from stockade.cage2.features import N_FEATURES
 from stockade.cage2.history import MEMORY, MEMORY_SIZE, remember_batch
 from stockade.cage2.jit import JIT_DISABLED
-from stockade.cage2.particles import N_FEATURES, PARTICLE, describe_batch, follow_batch
+from stockade.cage2.particles import PARTICLE, describe_batch, describe_truth_batch, follow_batch
 from stockade.cage2.red_view import RED_MEMORY, RED_OBS_SIZE, observe_red_batch, red_mask_batch
 from stockade.cage2.state import INITIAL, OBS_SIZE, WORLD
 
@@ -69,6 +70,12 @@ def prepare(ledger: np.dtype | None, view: str = "bits", free_red: bool = False)
         with alone(remember_batch, "memory", 1):
             for acted in (actions, None):
                 remember_batch(np.zeros(1, MEMORY), acted, success, times, 1, bits, out, 0, 1)
+    elif view == "truth":
+        out = np.zeros((1, MEMORY_SIZE + N_FEATURES), np.float32)
+        with alone(describe_truth_batch, "truth", 1):
+            for acted in (actions, None):
+                remember_batch(np.zeros(1, MEMORY), acted, success, times, 1, bits, out, 0, 1)
+            describe_truth_batch(worlds, constants[1], out[:, MEMORY_SIZE:], 0, 1)
     elif view == "belief":
         out = np.zeros((1, MEMORY_SIZE + N_FEATURES), np.float32)
         guesses, start = np.zeros((1, 1, 2, 2), PARTICLE), INITIAL.view(np.uint64).reshape(1, -1)

@@ -8,25 +8,26 @@
 | `belief:256` | the same with room for 256 particles instead of 64 |
 | `belief:256:leaderboard` | where blue knows the rules; `both` is for not knowing them |
 | `belief:256:both:bline|meander` | where blue takes these attackers to be possible, all equally likely (variants.py) |
+| `truth` | as `belief`, but what is true in the place of what is probable: no defender can see it |
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
+from stockade.cage2.features import N_FEATURES
 from stockade.cage2.history import MEMORY_SIZE
-from stockade.cage2.particles import N_FEATURES
 from stockade.cage2.state import OBS_SIZE
 from stockade.cage2.variants import read_red
 from stockade.errors import SettingError, did_you_mean
 
-VIEWS = ("bits", "memory", "belief")
+VIEWS = ("bits", "memory", "belief", "truth")
 RULES = ("current", "leaderboard")
 PARTICLES, LEAST_PARTICLES, MOST_PARTICLES = 64, 16, 1 << 16
 #: The attackers that blue takes to be possible, unless it is told others: the challenge's.
 POSSIBLE_REDS = "bline|meander|sleep"
-_SIZES = {"bits": OBS_SIZE, "memory": MEMORY_SIZE, "belief": MEMORY_SIZE + N_FEATURES}
+_SIZES = {"bits": OBS_SIZE, "memory": MEMORY_SIZE, **dict.fromkeys(("belief", "truth"), MEMORY_SIZE + N_FEATURES)}
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,8 @@ class View:
 
     @property
     def dtype(self) -> Any:
-        """Probabilities are float32, bits uint8."""
-        return np.float32 if self.kind == "belief" else np.uint8
+        """Probabilities, and the truth in their place, are float32; bits are uint8."""
+        return np.float32 if self.kind in ("belief", "truth") else np.uint8
 
     @property
     def rule_sets(self) -> tuple[str, ...]:
@@ -89,3 +90,9 @@ class View:
 
 
 read_view = View.read
+
+
+def with_rules(obs: str, rules: str) -> str:
+    """What blue sees if it knows by which rules it plays; only a belief changes."""
+    view = read_view(obs)
+    return str(replace(view, rules=rules)) if view.kind == "belief" else obs

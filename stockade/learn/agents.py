@@ -29,7 +29,7 @@ from stockade import startup
 from stockade.baselines import BASELINES, Baseline, Defender
 from stockade.cage2.actions import N_ACTIONS, N_RED_ACTIONS
 from stockade.cage2.config import WorldConfig
-from stockade.cage2.views import VIEWS, read_view
+from stockade.cage2.views import VIEWS, read_view, with_rules
 from stockade.errors import InputError, SettingError, did_you_mean, missing_package
 from stockade.learn.files import SHIPPED, builtin_names, check_runs, shipped_names
 from stockade.learn.mixture import rules_context
@@ -86,6 +86,8 @@ class Agent(Defender):
         return out[0] if single else out
 
     def value(self, observation: np.ndarray) -> Any:
+        if self.policy.architecture.n_hidden_inputs:
+            raise InputError(f"{self.name} has no values: its critic saw the true state (--critic truth)")
         batch, single = self._batch(observation)
         values = self.policy.evaluate(self._inputs(batch))[1].astype(np.float64) / self._reward_scale
         return float(values[0]) if single else values
@@ -152,7 +154,8 @@ def agent_of(saved: Checkpoint, name: str, greedy: bool, rules: str) -> Agent:
     context = rules_context(rules) if has_rules else card.get("context", card.get("told")) or ()
     scale = card.get("trained", {}).get("settings", {}).get("ppo", {}).get("reward_scale", 0.1)
     scale, side = card.get("reward_scale", scale), card.get("side", "blue")
-    return Agent(policy, card["obs"], greedy, context, card, name, scale, side)
+    obs = with_rules(card["obs"], rules) if card.get("belief_rules") else card["obs"]
+    return Agent(policy, obs, greedy, context, card, name, scale, side)
 
 
 def load_red(name: str, rules: str) -> Defender:

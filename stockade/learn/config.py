@@ -144,9 +144,9 @@ class TrainConfig:
     rules: Literal["current", "leaderboard", "both"] = "current"  # Rule set; with both, half of the environments each.
     n_envs: int = 256  # Environments that run at once.
     seed: int = 0  # Seed of everything: the same seed gives the same agent, bit for bit.
-    # Start from the settings of a preset; other flags change single ones. `champion` is the shipped policy's recipe,
-    # and `nemesis` one for attackers.
-    preset: Annotated[Literal["champion", "nemesis"] | None, OPTIONAL] = None
+    # Start from the settings of a preset; other flags change single ones. The shipped policies have theirs: `champion`
+    # and `challenger`, `oracle`, for attackers `nemesis`. A short one that beats the challenge's winner is `sprint`.
+    preset: Annotated[Literal["champion", "challenger", "oracle", "sprint", "nemesis"] | None, OPTIONAL] = None
     name: Annotated[str | None, OPTIONAL] = None  # Name of the run. Default: made of attacker, observation and seed.
     resume: Annotated[str | None, tyro.conf.arg(metavar="RUN", help_behavior_hint="")] = None
     """Continue this run (name or folder) from its last checkpoint, with its own settings."""
@@ -160,8 +160,12 @@ class TrainConfig:
     # What the agent sees: bits (52 of them), memory (these and what it knows from its own history), or belief (what red
     # probably holds and knows, too: from its own history); belief:256 has room for 256 possible worlds, not 64.
     obs: Annotated[str, tyro.conf.arg(metavar="VIEW")] = "memory"
+    # What the critic sees while it learns: what the agent sees, or also the true state. The agent itself never sees it.
+    critic: Literal["observation", "truth"] = "observation"
     horizons: str = ""  # Episodes of several lengths instead, with their shares of the environments: 30,50,100:2.
-    tell_rules: bool = True  # With both rule sets, one more observation bit says which of them applies.
+    # With both rule sets, the agent knows which of them applies: by one more bit, or because its belief takes no other
+    # to be possible.
+    tell_rules: bool = True
     # Weights of the parts of the reward that the agent learns from; evaluations always use the challenge's reward.
     reward: RewardWeights = CHALLENGE_REWARD
     action_mask: bool = False  # Leave out the 63 decoy actions that can never succeed.
@@ -181,6 +185,14 @@ class TrainConfig:
     def __post_init__(self) -> None:
         counts = ("total_episodes", "n_envs", "horizon", "checkpoint_episodes", "keep_checkpoints", "league_rounds")
         require(self, (*counts, "league_episodes"), lambda v: v >= 1, AT_LEAST_1)
+        if self.critic == "truth":
+            sees, alone = "needs an actor of its own: leave out", "needs the compiled learner on native environments: "
+            require(self.ppo, ("shared",), lambda v: not v, f"{sees} --shared beside --critic truth")
+            require(self, ("device",), lambda v: v is None, f"{alone}leave it out beside --critic truth")
+            require(self, ("backend",), lambda v: v == "native", f"{alone}leave it out beside --critic truth")
+            require(
+                self, ("side",), lambda v: v == "blue", "is of no use beside --critic truth: red sees its own truth"
+            )
         if self.league:
             require(self, ("side",), lambda v: v == "blue", "cannot have a league: its defender learns")
             require(self, ("rules",), lambda v: v != "both", "cannot have a league: take one rule set")
@@ -234,7 +246,20 @@ class TrainConfig:
     @property
     def context_rules(self) -> bool:
         """Whether the agent's context says which rules it plays by."""
+        return self._tells_rules and not self._believes
+
+    @property
+    def belief_rules(self) -> bool:
+        """Whether the agent's belief knows which rules it plays by."""
+        return self._tells_rules and self._believes
+
+    @property
+    def _tells_rules(self) -> bool:
         return self.rules == "both" and self.tell_rules
+
+    @property
+    def _believes(self) -> bool:
+        return self.obs.split(":")[0] in ("belief", "truth")
 
     def to_json(self) -> dict[str, Any]:
         """What decides the result, for config.json."""
@@ -270,6 +295,46 @@ CHAMPION = TrainConfig(
     validation_episodes=500,
     ppo=PPOConfig(final_gamma=1.0, minibatch_size=1280, learning_rate=2e-3),
 )
+#: An agent that sees the true state: what it does better than others is what information is worth. The shipped one
+#: began as one that had met only Meander, by the rules `leaderboard`: few seeds find what is best against that.
+ORACLE = replace(
+    CHAMPION,
+    preset="oracle",
+    rules="both",
+    obs="truth",
+    total_episodes=80_000,
+    checkpoint_episodes=10_000,
+    validation_episodes=300,
+    ppo=replace(CHAMPION.ppo, learning_rate=1e-3),
+)
+#: One policy by both rule sets. It is told the rules; else it knows what the challenge shows, and its own
+#: actions. It begins as the one that sees the true state and goes on with what it believes. Other attackers and active
+#: green have a small share: the belief knows them.
+CHALLENGER = replace(
+    CHAMPION,
+    preset="challenger",
+    start="oracle",
+    red="bline:8,meander:12,sleep:0.5,bline+green:0.25:1.5,meander+green:0.25:1.5,meander>bline@20-80:1,"
+    "bline>meander@20-80:0.5",
+    obs="belief:32:both:bline|meander|sleep|bline+green:0.25|meander+green:0.25|meander>bline@20-80|"
+    "bline>meander@20-80",
+    rules="both",
+    total_episodes=420_000,
+    checkpoint_episodes=60_000,
+    validation_episodes=20,
+    ppo=replace(CHAMPION.ppo, learning_rate=1.5e-3),
+)
+#: The challenge's winner beaten as early as possible: fewer environments, so more updates for the same episodes, with
+#: a higher rate. `stockade bench time-to-score` measures it.
+SPRINT = replace(
+    CHAMPION,
+    preset="sprint",
+    rules="leaderboard",
+    total_episodes=80_000,
+    n_envs=128,
+    checkpoint_episodes=2_000,
+    ppo=replace(CHAMPION.ppo, learning_rate=3e-3),
+)
 #: An attacker against one defender. `--blue` says against whom.
 NEMESIS = TrainConfig(
     preset="nemesis",
@@ -278,4 +343,4 @@ NEMESIS = TrainConfig(
     checkpoint_episodes=3_000,
     validation_episodes=500,
 )
-PRESETS = {"champion": CHAMPION, "nemesis": NEMESIS}
+PRESETS = {preset.preset: preset for preset in (CHAMPION, CHALLENGER, ORACLE, SPRINT, NEMESIS) if preset.preset}

@@ -74,9 +74,9 @@ def _layer(x: Any, n_in: Any, flat: Any, begin: Any, n_out: Any, y: Any) -> Any:
 
 
 @_compiled
-def _body(obs: Any, flat: Any, begin: Any, hidden: Any, tanh: Any, layers: Any) -> Any:
-    """Hidden layers of all rows into `layers`, the last one in its last; returns where the next weights begin."""
-    n_in = obs.shape[1]
+def _body(obs: Any, n_in: Any, flat: Any, begin: Any, hidden: Any, tanh: Any, layers: Any) -> Any:
+    """Hidden layers of all rows, which see n_in values, into `layers`, the last one in its last; returns where the next
+    weights begin."""
     for k in range(len(hidden)):
         y = layers[k]
         if k == 0:
@@ -97,15 +97,16 @@ def forward(obs: Any, flat: Any, shape: Any, hidden: Any, layers: Any, logits: A
 
     Args:
         obs: (rows, inputs) of any type. flat: all weights, in the order of `Architecture.shapes`.
-        shape: (n_logits, shared: 0 or 1, tanh: 0 or 1). hidden: (layers,) int64, sizes of the hidden layers.
+        shape: (n_logits, shared: 0 or 1, tanh: 0 or 1, inputs of the actor; the critic sees all).
+        hidden: (layers,) int64, sizes of the hidden layers.
         layers: (2, layers, rows, largest size) float32, for use in here.
         logits: (rows, n_logits) float32 written. values: (rows, 1) float32 written.
     """
-    n_logits, shared, tanh = shape
+    n_logits, shared, tanh, n_actor = shape
     last = len(hidden) - 1
-    begin = _body(obs, flat, 0, hidden, tanh, layers[0])
+    begin = _body(obs, n_actor, flat, 0, hidden, tanh, layers[0])
     if not shared:
-        begin = _body(obs, flat, begin, hidden, tanh, layers[1])
+        begin = _body(obs, obs.shape[1], flat, begin, hidden, tanh, layers[1])
     begin = _layer(layers[0, last], hidden[last], flat, begin, n_logits, logits)
     _layer(layers[0 if shared else 1, last], hidden[last], flat, begin, 1, values)
 

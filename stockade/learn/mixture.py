@@ -17,7 +17,8 @@ from gymnasium.vector.utils import batch_space
 
 from stockade.cage2.batch import Snapshot
 from stockade.cage2.config import WorldConfig
-from stockade.cage2.views import RULES
+from stockade.cage2.features import N_FEATURES
+from stockade.cage2.views import RULES, with_rules
 from stockade.errors import InputError
 from stockade.learn.config import TrainConfig
 from stockade.vector.native import NativeVectorEnv
@@ -80,7 +81,8 @@ def cells_of(config: TrainConfig) -> list[Cell]:
     cells = []
     both = RULES if config.rules == "both" else (config.rules,)
     for (name, weight), (horizon, factor), rules in product(others.items(), horizons.items(), both):
-        world = WorldConfig("player" if is_red else name, int(horizon), rules, obs=config.obs, reward=config.reward)
+        obs = with_rules(config.obs, rules) if config.belief_rules else config.obs
+        world = WorldConfig("player" if is_red else name, int(horizon), rules, obs=obs, reward=config.reward)
         context = rules_context(rules) if config.context_rules else ()
         cells.append(Cell(world, weight * factor, context, name if is_red else ""))
     if config.backend != "native" and len(cells) > 1:
@@ -106,8 +108,11 @@ def share_out(cells: Sequence[Cell], n: int) -> list[int]:
 class MixedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     """Several native vector environments as one, in their order."""
 
-    def __init__(self, parts: Sequence[NativeVectorEnv], contexts: Sequence[tuple[int, ...]]) -> None:
-        """`contexts`: of each part, bits that follow the observation and never change; all of one length."""
+    def __init__(
+        self, parts: Sequence[NativeVectorEnv], contexts: Sequence[tuple[int, ...]], with_truth: bool = False
+    ) -> None:
+        """`contexts`: of each part, bits that follow the observation and never change; all of one length. What is true
+        follows them, `with_truth`."""
         counts = [part.num_envs for part in parts]
         self.parts, self.num_envs = list(parts), sum(counts)
         self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
@@ -115,7 +120,9 @@ class MixedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         seen: Any = parts[0].single_observation_space
         self._context = np.repeat(np.array(contexts, seen.dtype), counts, axis=0)
         self._context_there: Any = None  # on the device of `step_device`
-        self.single_observation_space = spaces.Box(0, 1, (spaces.flatdim(seen) + len(contexts[0]),), seen.dtype)
+        self._truth = np.zeros((self.num_envs, N_FEATURES if with_truth else 0), seen.dtype)
+        size = spaces.flatdim(seen) + len(contexts[0]) + self._truth.shape[1]
+        self.single_observation_space = spaces.Box(0, 1, (size,), seen.dtype)
         self.single_action_space = parts[0].single_action_space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
@@ -127,12 +134,19 @@ class MixedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         for part, where in zip(self.parts, self._slices, strict=True):
             own = seed[where] if isinstance(seed, list) else None if seed is None else seed + where.start
             obs.append(part.reset(seed=own, options=options)[0])
-        return np.hstack([np.concatenate(obs), self._context]), {}
+        return self._with_more(np.concatenate(obs)), {}
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         steps = [part.step(actions[where])[:4] for part, where in zip(self.parts, self._slices, strict=True)]
         obs, rewards, terminated, truncated = map(np.concatenate, zip(*steps, strict=True))
-        return np.hstack([obs, self._context]), rewards, terminated, truncated, {}
+        return self._with_more(obs), rewards, terminated, truncated, {}
+
+    def _with_more(self, obs: np.ndarray) -> np.ndarray:
+        """Observations, the context, the truth."""
+        if self._truth.shape[1]:
+            for part, where in zip(self.parts, self._slices, strict=True):
+                part.describe_truth(self._truth[where])
+        return np.hstack([obs, self._context, self._truth])
 
     def step_device(self, actions: Any) -> tuple[Any, Any, Any, Any]:
         """As of `CudaVectorEnv`, which the parts must be: Torch tensors in and out, that stay on the GPU."""
@@ -158,7 +172,11 @@ class MixedVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
 
 def make_mixture(
-    cells: Sequence[Cell], n: int, defenders: Mapping[Cell, Any] | None = None, on_gpu: bool = False
+    cells: Sequence[Cell],
+    n: int,
+    defenders: Mapping[Cell, Any] | None = None,
+    on_gpu: bool = False,
+    with_truth: bool = False,
 ) -> NativeVectorEnv | MixedVectorEnv:
     """n environments on one thread or a GPU, shared out among the cells; `defenders` play where red learns."""
     kind: Any = partial(NativeVectorEnv, threads=1)
@@ -168,7 +186,9 @@ def make_mixture(
         kind(count, copy=False, **vars(cell.world), **_seats(cell, defenders))
         for cell, count in zip(cells, share_out(cells, n), strict=True)
     ]
-    return parts[0] if len(parts) == 1 else MixedVectorEnv(parts, [cell.context for cell in cells])
+    if len(parts) == 1 and not with_truth:
+        return parts[0]
+    return MixedVectorEnv(parts, [cell.context for cell in cells], with_truth)
 
 
 def _seats(cell: Cell, defenders: Mapping[Cell, Any] | None) -> dict[str, Any]:

@@ -27,12 +27,13 @@ _LANES = 8  #: matrix products are fastest if the number of columns is a multipl
 class Architecture:
     """What a policy is made of."""
 
-    n_inputs: int
+    n_inputs: int  #: values of an observation, which is all that the actor sees
     actions: tuple[int, ...]  #: the environment's actions that it chooses from
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "relu"  #: or `tanh`
     shared: bool = False  #: actor and critic have one body
     gates: tuple[int, ...] = ()  #: of each action the input that must not be 0 for it, -1 for none; () without gates
+    n_hidden_inputs: int = 0  #: values behind the observation that only the critic sees, while it learns
 
     @property
     def bodies(self) -> tuple[str, ...]:
@@ -40,9 +41,10 @@ class Architecture:
         return ("body",) if self.shared else ("actor", "critic")
 
     @property
-    def kernel_shape(self) -> tuple[tuple[int, int, int], np.ndarray]:
+    def kernel_shape(self) -> tuple[tuple[int, int, int, int], np.ndarray]:
         """The network's shape as `kernels.forward` takes it."""
-        return (self.n_logits, int(self.shared), int(self.activation == "tanh")), np.array(self.hidden, np.int64)
+        shape = self.n_logits, int(self.shared), int(self.activation == "tanh"), self.n_inputs
+        return shape, np.array(self.hidden, np.int64)
 
     @property
     def n_logits(self) -> int:
@@ -53,15 +55,25 @@ class Architecture:
         """Name and shape of each weight; a layer is `x @ weight + bias`."""
         shapes: dict[str, tuple[int, ...]] = {}
         for body in self.bodies:
-            sizes = (self.n_inputs, *self.hidden)
+            sizes = (self.inputs_of(body), *self.hidden)
             for k, (n_in, n_out) in enumerate(itertools.pairwise(sizes)):
                 shapes[f"{body}.{k}.weight"], shapes[f"{body}.{k}.bias"] = (n_in, n_out), (n_out,)
         for head, n_out in (("policy", self.n_logits), ("value", 1)):
             shapes[f"{head}.weight"], shapes[f"{head}.bias"] = (self.hidden[-1], n_out), (n_out,)
         return shapes
 
+    def inputs_of(self, body: str) -> int:
+        """How many values a chain of hidden layers sees, the first ones."""
+        return self.n_all_inputs if body == "critic" else self.n_inputs
+
+    @property
+    def n_all_inputs(self) -> int:
+        """With those that only the critic sees."""
+        return self.n_inputs + self.n_hidden_inputs
+
     def to_json(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if name != "gates" or value}
+        optional = "gates", "n_hidden_inputs"
+        return {name: value for name, value in asdict(self).items() if name not in optional or value}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
@@ -155,7 +167,7 @@ class Workspace:
         arch = policy.architecture
         self.policy, self.rows = policy, rows
         self._ends = arch.bodies[0], arch.bodies[-1]  # the actor's and the critic's
-        self._inputs = torch.empty(rows, arch.n_inputs)
+        self._inputs = torch.empty(rows, arch.n_all_inputs)
         self._layers = {body: [torch.empty(rows, n) for n in arch.hidden] for body in arch.bodies}
         self._slopes = {body: [torch.empty(rows, n) for n in arch.hidden] for body in arch.bodies}
         self._logits = torch.empty(rows, arch.n_logits)
@@ -168,7 +180,8 @@ class Workspace:
     def logits(self, observations: Tensor) -> Tensor:
         """Of b observations of any type: (b, n_logits), in this workspace's memory; the critic is left out."""
         b, weights = len(observations), self.policy.weights
-        self._inputs[:b].copy_(observations.reshape(b, -1))
+        given = observations.reshape(b, -1)
+        self._inputs[:b, : given.shape[1]].copy_(given)
         last = self._hidden(self._ends[0], b)
         logits = torch.addmm(weights["policy.bias"], last, weights["policy.weight"], out=self._logits[:b])
         if len(self._gates):
@@ -185,12 +198,15 @@ class Workspace:
 
     def _hidden(self, body: str, b: int) -> Tensor:
         """The last hidden layer of a body, from the inputs."""
-        x, weights = self._inputs[:b], self.policy.weights
+        x, weights = self._seen(body, b), self.policy.weights
         for k, layer in enumerate(self._layers[body]):
             y = layer[:b]
             torch.addmm(weights[f"{body}.{k}.bias"], x, weights[f"{body}.{k}.weight"], out=y)
             x = y.tanh_() if self._tanh else y.relu_()
         return x
+
+    def _seen(self, body: str, b: int) -> Tensor:
+        return self._inputs[:b, : self.policy.architecture.inputs_of(body)]
 
     def backward(self, b: int) -> None:
         """From the gradients by logits and values, which stand in their place, to `gradient`."""
@@ -212,7 +228,7 @@ class Workspace:
                     torch.ops.aten.tanh_backward.grad_input(slope, y, grad_input=slope)
                 else:
                     torch.ops.aten.threshold_backward.grad_input(slope, y, 0, grad_input=slope)
-                x = layers[k - 1][:b] if k else self._inputs[:b]
+                x = layers[k - 1][:b] if k else self._seen(body, b)
                 torch.mm(x.t(), slope, out=gradients[f"{body}.{k}.weight"])
                 torch.sum(slope, 0, out=gradients[f"{body}.{k}.bias"])
                 if k:

@@ -142,11 +142,12 @@ class PPO:
         actions: the environment's actions to choose from; default all.
         horizon_is_end: nothing is earned after a truncation, see `PPOConfig.time_limit`.
         gates: which actions are possible shows in the observation: see `Architecture`.
+        n_hidden_inputs: so many of the last values of an observation only the critic sees.
     """
 
     def __init__(
         self, envs: Sequence[AnyVectorEnv], config: PPOConfig, seed: int, actions: Sequence[int] | None = None,
-        horizon_is_end: bool = False, gates: tuple[int, ...] = (),
+        horizon_is_end: bool = False, gates: tuple[int, ...] = (), n_hidden_inputs: int = 0,
     ) -> None:  # fmt: skip
         for one in envs:
             if not isinstance(one.single_action_space, gymnasium.spaces.Discrete) or one.single_action_space.start != 0:
@@ -157,9 +158,10 @@ class PPO:
                 raise ValueError("make the vector environment with autoreset_mode next_step")
         torch.set_num_threads(1)  # before the first weights: they too would depend on the number of threads
         self.config, self.horizon_is_end, self._seed = config, horizon_is_end, seed
-        n_inputs = math.prod(envs[0].single_observation_space.shape or ())
+        n_inputs = math.prod(envs[0].single_observation_space.shape or ()) - n_hidden_inputs
         chosen = tuple(range(gymnasium.spaces.flatdim(envs[0].single_action_space)) if actions is None else actions)
-        architecture = Architecture(n_inputs, chosen, config.hidden, config.activation, config.shared, gates)
+        network = config.hidden, config.activation, config.shared
+        architecture = Architecture(n_inputs, chosen, *network, gates, n_hidden_inputs)
         self.policy = Policy.create(architecture, seed)
         self._order = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 2**32 - 1])))
         self._set_up(envs)
@@ -170,7 +172,7 @@ class PPO:
 
     def _set_up(self, envs: Sequence[AnyVectorEnv]) -> None:
         """The memory that is learned in: weights, lanes with their rollout, shards; and the threads."""
-        config, seed, n_inputs = self.config, self._seed, self.policy.architecture.n_inputs
+        config, seed, n_inputs = self.config, self._seed, self.policy.architecture.n_all_inputs
         self._flat = self.policy.flat
         ends = np.cumsum([0, *(one.num_envs for one in envs)]).tolist()
         self.rollout = Rollout(config.update_steps, ends[-1], n_inputs, envs[0].single_observation_space.dtype)

@@ -144,6 +144,7 @@ class ExportConfig:
         card["score"] = None if self.last or rest["best"] == LOWEST else rest["best"]  # only the best was judged
         card |= {"side": "red"} if rest.get("side") == "red" else {}
         card["context_rules"] = rest.get("context_rules", rest.get("told_rules", False))
+        card |= {"belief_rules": True} if rest.get("belief_rules") else {}
         weights = {name: array for name, array in saved.arrays.items() if name.startswith("policy.")}
         save(to, Checkpoint(weights, card))
         print(f"{to}.json: the policy of {folder} after {plural(rest['episodes'], 'episode')}")

@@ -49,7 +49,7 @@ def forward(weights: dict[str, Tensor], architecture: Architecture, observations
 
     activation, last = (torch.tanh if architecture.activation == "tanh" else torch.relu), []
     for body in architecture.bodies:
-        x = observations.float()
+        x = observations[:, : architecture.inputs_of(body)].float()
         for k in range(len(architecture.hidden)):
             x = activation(layer(f"{body}.{k}", x))
         last.append(x)

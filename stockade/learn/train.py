@@ -24,6 +24,7 @@ import numpy as np
 import stockade
 from stockade.baselines import Defender
 from stockade.cage2.actions import ACTION_MASK, N_ACTIONS
+from stockade.cage2.features import N_FEATURES
 from stockade.cage2.red_view import RED_GATES, RED_OBS_SIZE
 from stockade.cage2.views import read_view
 from stockade.errors import InputError, SettingError
@@ -78,7 +79,9 @@ def make_envs(config: TrainConfig, cells: list[Cell]) -> list[AnyVectorEnv]:
         return [make_mixture(cells, config.n_envs, on_gpu=config.device == "cuda")]
     lanes = min(config.ppo.shards, config.n_envs)
     counts = [config.n_envs * (k + 1) // lanes - config.n_envs * k // lanes for k in range(lanes)]
-    return [make_mixture(cells, n, defenders(cells, config.runs)) for n in counts]  # each its own: lanes play at once
+    truth = config.critic == "truth"
+    # each its own defenders: lanes play at once
+    return [make_mixture(cells, n, defenders(cells, config.runs), with_truth=truth) for n in counts]
 
 
 def make_learner(config: TrainConfig, cells: list[Cell] | None = None) -> PPO:
@@ -90,12 +93,14 @@ def make_learner(config: TrainConfig, cells: list[Cell] | None = None) -> PPO:
     horizon_is_end = limit == "terminal" or (limit == "auto" and counts_steps)
     if config.device:
         return TorchPPO(envs[0], config.ppo, config.seed, actions, horizon_is_end, config.device)
-    return PPO(envs, config.ppo, config.seed, actions, horizon_is_end, RED_GATES if is_red else ())
+    hidden = N_FEATURES if config.critic == "truth" else 0
+    return PPO(envs, config.ppo, config.seed, actions, horizon_is_end, RED_GATES if is_red else (), hidden)
 
 
 def _begin_with(policy: Policy, config: TrainConfig) -> None:
     """Take the weights of the policy that `config.start` names."""
-    agent = load(str(config.start), config.runs, rules=config.rules)
+    rules = "current" if config.rules == "both" else config.rules
+    agent = load(str(config.start), config.runs, rules=rules)
     if not isinstance(agent, Agent) or agent.policy.architecture != policy.architecture or agent.side != config.side:
         problem = "has another network: take the settings that it was trained with, or leave out --start"
         raise SettingError("start", config.start, problem)
@@ -202,7 +207,7 @@ def train(config: TrainConfig, *, progress: bool = True) -> TrainResult:
         refuse_changes(asked.ppo, config.ppo)
     with run_session(run), one_torch_thread():
         league = League(config, run) if config.league else None
-        learner = make_learner(config, league.cells()) if league else make_learner(config)
+        learner = make_learner(config, league.cells() if league else None)
         with contextlib.closing(learner):
             return _Session(config, run, learner, progress, league).play()
 
@@ -317,8 +322,9 @@ class _Session:
         arrays, rest = self.learner.state()
         rest |= {
             "best": max(score, self.best), "return": float(np.mean(self.window)) if self.window else LOWEST,
-            "seconds": self.seconds, "obs": self.config.obs if self.config.side == "blue" else "red",
+            "seconds": self.seconds, "obs": "red" if self.config.side == "red" else self.config.obs,
             "side": self.config.side, "blue": self.config.blue, "context_rules": self.config.context_rules,
+            "belief_rules": self.config.belief_rules,
             "reward_scale": self.config.ppo.reward_scale,
         } | ({} if self.league is None else {"round": self.league.round})  # fmt: skip
         checkpoint = Checkpoint({**arrays, "window": np.array(self.window)}, rest)

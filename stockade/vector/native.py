@@ -82,6 +82,10 @@ class NativeVectorEnv(BaseVectorEnv):
             self._truth = TrueStates(worlds, self._buffers.age, self._batch.truth, TrueState.of)
         return self._truth
 
+    def describe_truth(self, out: np.ndarray) -> None:
+        """Write what is true of all worlds, as 0 and 1 in the place of a belief's probabilities."""
+        self._batch.describe_truth(out)
+
     def belief(self) -> Belief:
         """What red probably holds and knows, from what blue has seen and done: with `obs="belief"`."""
         self._require_begun()

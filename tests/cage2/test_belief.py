@@ -11,8 +11,8 @@ import stockade
 from stockade.cage2 import ACTION_NAMES, HOSTS
 from stockade.cage2.actions import FALSE
 from stockade.cage2.belief import FEATURE_NAMES, BeliefFilter, BeliefObservation
+from stockade.cage2.features import FEATURE_NAMES as PROBABILITIES
 from stockade.cage2.history import MEMORY_SIZE
-from stockade.cage2.particles import FEATURE_NAMES as PROBABILITIES
 from stockade.cage2.particles import FIRST_WORD, PARTICLE
 from stockade.cage2.state import OBS_SIZE, WORLD
 from stockade.cage2.views import POSSIBLE_REDS, View, read_view
@@ -149,6 +149,29 @@ def test_it_can_be_taken_back_and_repeated() -> None:
     assert all(np.array_equal(envs.step(actions)[0], seen) for actions, seen in zip(moves[10:], after, strict=True))
 
 
+def test_the_truth_is_told_in_the_same_words() -> None:
+    """`obs="truth"`: what blue remembers, and 0 or 1 for each probability."""
+    n, rng, world = 50, np.random.default_rng(3), {"red": "meander", "horizon": 30}
+    truth, belief = (stockade.make_vec(n, obs=obs, **world) for obs in ("truth", "belief:64:current:meander"))
+    known, believed = truth.reset(seed=6)[0], belief.reset(seed=6)[0]
+    said, fact = [], []
+    for _ in range(30):
+        assert np.array_equal(known[:, :MEMORY_SIZE], believed[:, :MEMORY_SIZE])
+        features, access = known[:, MEMORY_SIZE:], truth.true_state().red_access
+        assert set(np.unique(features)) <= {0.0, 1.0}
+        assert np.array_equal(features[:, :13], access >= 1)
+        assert np.array_equal(features[:, 13:26], access == 2)
+        said.append(believed[:, MEMORY_SIZE:])
+        fact.append(features)
+        actions = rng.integers(0, 145, n)
+        known, believed = truth.step(actions)[0], belief.step(actions)[0]
+    guess, facts = np.concatenate(said), np.concatenate(fact) == 1
+    assert not facts[guess == 0].any(), "what is impossible is never the case"
+    assert facts[guess > 0.999].all(axis=None)
+    for k in np.flatnonzero((guess > 0.05).sum(axis=0) > 200):  # of each feature, as often as believed
+        assert facts[:, k].mean() == pytest.approx(guess[:, k].mean(), abs=0.05), PROBABILITIES[k]
+
+
 def test_another_simulator_gets_the_same() -> None:
     """The wrapper sees 52 bits and nothing else."""
     env, own = BeliefObservation(stockade.make(red="meander", info=False)), stockade.make(red="meander", obs="belief")
@@ -174,6 +197,19 @@ def test_an_attacker_out_of_the_blue_is_not_overlooked() -> None:
     assert found.access[0, host] == 0.5
     bits[0, 4 * host : 4 * host + 2] = 0  # the next step shows nothing new
     assert belief.update([0], bits).access[0, host] == found.access[0, host]
+
+
+def test_a_plan_that_was_not_needed_for_long_is_not_given_up() -> None:
+    """Green that shows up after 60 steps is taken for green, and for nothing else."""
+    belief, nothing = BeliefFilter(1, "belief:16:current:sleep|sleep+green:0.5|bline+delay:80"), (1, OBS_SIZE)
+    for _ in range(60):
+        found = belief.update([0], np.zeros(nothing, np.uint8))
+    assert 0 < found.green[0] < 1e-3
+    bits = np.zeros(nothing, np.uint8)
+    bits[0, 4 * HOSTS.index("Enterprise1")] = 1  # a scan is seen
+    found = belief.update([0], bits)
+    assert found.green[0] == 1
+    assert found.access[0].sum() == 1, "the foothold alone"
 
 
 # --------------------------------------------------------------------------------------------------------- its string

@@ -9,7 +9,7 @@ import stockade
 from stockade.cage2.actions import ACTION_MASK
 from stockade.cli import main
 from stockade.learn import load
-from stockade.learn.config import CHAMPION, TrainConfig
+from stockade.learn.config import CHALLENGER, CHAMPION, ORACLE, TrainConfig
 from stockade.learn.evaluate import PUBLISHED, REDS, play
 from stockade.learn.files import SHIPPED
 from stockade.learn.mixture import cells_of
@@ -74,3 +74,33 @@ def test_evaluate_takes_the_policy_of_the_rules(tmp_path, capsys: pytest.Capture
         own = play(load("champion", rules=rules), "bline", 100, 20, SEED + 2_000_000, rules)
         assert totals[rules] == pytest.approx(own.mean())
     assert "champion" in capsys.readouterr().out
+
+
+# ------------------------------------------------- one that knows what the challenge shows, one that knows all
+@pytest.mark.parametrize(("name", "recipe"), [("challenger", CHALLENGER), ("oracle", ORACLE)])
+def test_one_set_of_weights_serves_both_rule_sets(name: str, recipe: TrainConfig) -> None:
+    agents = [load(name, rules=rules) for rules in RULES]
+    for part, weights in agents[0].policy.save_weights().items():
+        assert np.array_equal(weights, agents[1].policy.save_weights()[part])
+    assert ["current" in agent.obs for agent in agents] == [name == "challenger", False]
+    settings = agents[0].card["trained"]["settings"]
+    trained = TrainConfig.from_json({name: value for name, value in settings.items() if name != "stockade"})
+    for setting in ("red", "horizons", "obs", "rules", "total_episodes", "n_envs", "action_mask"):
+        assert getattr(trained, setting) == getattr(recipe, setting), setting
+
+
+@pytest.mark.parametrize("rules", RULES)
+def test_the_challenger_holds_where_the_champion_does_not(rules: str) -> None:
+    """With active staff, and when the attacker changes, by four standard errors."""
+    agents = [load(name, rules=rules) for name in ("challenger", "champion")]
+    reds = ["bline+green:0.25", "bline+green:0.5"] + ["meander>bline@50"] * (rules == "current")
+    for red in reds:
+        ours, theirs = (play(agent, red, 100, 200, SEED, rules) for agent in agents)
+        error = np.sqrt((ours.var() + theirs.var()) / 200)
+        assert ours.mean() > theirs.mean() + 4 * error, red
+
+
+@pytest.mark.parametrize("rules", RULES)
+def test_what_is_true_is_worth_points(rules: str) -> None:
+    ours, best = (play(load(name, rules=rules), "meander", 100, 200, SEED, rules) for name in ("challenger", "oracle"))
+    assert best.mean() > ours.mean() + 1

@@ -125,7 +125,7 @@ def test_a_run_that_fails_says_why(runs: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_a_run_that_never_began_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def impossible(config: TrainConfig) -> None:
+    def impossible(config: TrainConfig, cells: object) -> None:
         raise MemoryError("14.6 TiB")
 
     monkeypatch.setattr(training, "make_learner", impossible)
