@@ -1,7 +1,7 @@
-"""Measures trainings of the champion and fills the tables of its pages: `python benchmarks/champion.py --help`.
+"""Measures champion and challenger and fills the tables of their pages: `python benchmarks/champion.py --help`.
 
 evaluate, robustness, curves, ablate, behaviour, cyborg -> benchmarks/results/champion/*.json -> tables ->
-docs/results/champion*.md, whose text is written by hand
+docs/results/champion*.md and challenger.md, whose text is written by hand
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from stockade.learn.config import CHAMPION, PPOConfig, TrainConfig
 from stockade.learn.evaluate import CELLS, PUBLISHED, REDS, SCRIPTED
 from stockade.text import Table, interval
 
-PAGES = tuple(sorted((ROOT / "docs" / "results").glob("champion*.md")))
+PAGES = tuple(sorted((ROOT / "docs" / "results").glob("cha*.md")))  # champion and challenger
 #: Actions, hosts and decoys that are rarer than this per episode are left out.
 _RARE = 0.02
 _SHOWN_STEPS = 8
@@ -95,12 +95,56 @@ def scores(rules: str, results: Path) -> Table:
         if run["shipped"]:
             rows += [[f"champion, {name}", *(f"{c[key]:.2f}" for c in cells), ""]
                      for name, key in (("median", "median"), ("5% quantile", "q05"))]  # fmt: skip
+    return Table(_cell_heads(rules), rows + _published(rules), align="l" + 7 * "r")
+
+
+def agents(rules: str, results: Path) -> Table:
+    """The challenger, its seeds, what it is worth to be told more, and who was published."""
+    runs, names = _read(results, "challenger")["runs"], {"challenger-told": "challenger, told the rules",
+                  "champion": "champion: steps left, success", "oracle": "oracle: the true state"}  # fmt: skip
+    rows, seeds = [], []
+    for run in runs:
+        result = run["rules"][rules]
+        cells = [cell for cell in result["cells"] if cell["red"] != "sleep"]
+        if run["shipped"]:
+            name = names.get(run["name"], f"**{run['name']}**")
+        else:
+            told = run["name"].endswith("-told")
+            name = f"seed {result['seed']}" + ", told the rules" * told
+            seeds += [] if told else [[*(cell["mean"] for cell in cells), result["total"]]]
+        rows.append([name, *(interval(c["mean"], c["interval"]) for c in cells),
+                     interval(result["total"], result["total_interval"])])  # fmt: skip
+    if seeds:
+        rows.append(["mean of the seeds", *(f"{mean:.2f}" for mean in np.mean(seeds, axis=0))])
+    return Table(_cell_heads(rules), rows + _published(rules), align="l" + 7 * "r")
+
+
+def worst(results: Path) -> Table:
+    """The challenger's worst episodes, and how to see them."""
+    run = next(run for run in _read(results, "challenger")["runs"] if run["name"] == "challenger")
+    rows = []
+    for rules in RULE_SETS:
+        for cell in run["rules"][rules]["cells"]:
+            if cell["horizon"] == 100 and cell["red"] != "sleep":
+                command = f"stockade replay challenger --red-agent {cell['red']} --rules {rules}"
+                command += f" --seed {cell['worst_seed']}"
+                rows.append([f"{RED_NAMES[cell['red']]}, `{rules}`", f"{cell['worst']:.1f}", f"`{command}`"])
+    return Table(["100 steps", "return", "see it"], rows, align="lrl")
+
+
+def _cell_heads(rules: str) -> list[str]:
+    heads = [f"{RED_NAMES[red]} {horizon}" for red, horizon in CELLS if red != "sleep"]
+    return [f"rules `{rules}`", *heads, "total of nine cells"]
+
+
+def _published(rules: str) -> list[list[str]]:
+    """Rows of published scores under these rules."""
+    rows = []
     for row in PUBLISHED:
         if row.rules == rules:
             means = [mean for (red, _), mean in zip(CELLS, row.means, strict=True) if red != "sleep"]
             rows.append([row.name, *(f"{mean:.2f}" for mean in means), f"{row.total:.2f}"])
-    heads = [f"{RED_NAMES[red]} {horizon}" for red, horizon in CELLS if red != "sleep"]
-    return Table([f"rules `{rules}`", *heads, "total of nine cells"], rows, align="l" + 7 * "r")
+    return rows
 
 
 def cost(results: Path) -> Table:
@@ -150,9 +194,9 @@ def cyborg(rules: str, results: Path) -> Table:
     return Table([f"rules `{rules}`", "CybORG", "here, other seeds", "difference"], rows, align="lrrr")
 
 
-def robustness(results: Path) -> Table:
+def robustness(results: Path, policy: str = "champion") -> Table:
     """Cells of 100 steps of the robustness suite: mean, 5% quantile and ratio to the undisturbed attacker."""
-    suites = [_read(results, "champion-robustness")["rules"][rules]["cells"] for rules in RULE_SETS]
+    suites = [_read(results, f"{policy}-robustness")["rules"][rules]["cells"] for rules in RULE_SETS]
     rows = []
     for cells in zip(*suites, strict=True):
         if cells[0]["horizon"] == 100 and cells[0]["red"] != "sleep":
@@ -235,10 +279,16 @@ def costs(results: Path) -> Table:
     return Table(["", *_HEADS], [*rows, ["return", *(f"{world['mean']:.2f}" for world in worlds)]], align="lrrrr")
 
 
-_NAMED = (recipe, cost, robustness, ablations, first_steps, actions, aim, hosts, decoys, holds, costs)
+def challenger_robustness(results: Path) -> Table:
+    """The same of the challenger."""
+    return robustness(results, "challenger")
+
+
+_NAMED = (recipe, cost, robustness, challenger_robustness, worst, ablations, first_steps, actions, aim, hosts, decoys,
+          holds, costs)  # fmt: skip
 TABLES: dict[str, Callable[[Path], Table]] = {
     **{table.__name__.replace("_", "-"): table for table in _NAMED},
-    **{f"{table.__name__}-{rules}": partial(table, rules) for table in (scores, cyborg) for rules in RULE_SETS},
+    **{f"{table.__name__}-{rules}": partial(table, rules) for table in (scores, agents, cyborg) for rules in RULE_SETS},
 }
 
 

@@ -26,7 +26,7 @@ from stockade.errors import InputError
 from stockade.files import as_json, check_writable, write_durably
 from stockade.learn.agents import Agent, load
 from stockade.learn.evaluate import CELLS, SEEDS_PER_CELL, EvaluateConfig, evaluate, play, total_interval
-from stockade.learn.files import WINDOW, read_metrics
+from stockade.learn.files import WINDOW, read_metrics, shipped_names
 from stockade.learn.robustness import SUITE
 from stockade.learn.train import VALIDATION_SEED, find_run, read_config
 
@@ -69,8 +69,9 @@ def evaluate_cells(policy: Any, name: str, rules: str, episodes: int, seed: int)
     config = EvaluateConfig(name, episodes=episodes, rules=rules, seed=seed)  # type: ignore[arg-type]
     cells = evaluate(config, policy).cells
     names = "mean", "interval", "median", "q05"
-    figures = [{"red": cell.red, "horizon": cell.horizon, **{name: rounded(getattr(cell, name)) for name in names}}
-               for cell in cells]  # fmt: skip
+    figures = [{"red": cell.red, "horizon": cell.horizon, **{name: rounded(getattr(cell, name)) for name in names},
+                "worst": min(cell.returns), "worst_seed": seed + SEEDS_PER_CELL * k + int(np.argmin(cell.returns))}
+               for k, cell in enumerate(cells)]  # fmt: skip
     total, half = rounded(sum(cell.mean for cell in cells)), rounded(total_interval(cells))
     return {"cells": figures, "total": total, "total_interval": half}
 
@@ -99,7 +100,7 @@ class Evaluate:
     """Play the official nine cells under both rule sets, on test seeds."""
 
     runs: tyro.conf.Positional[tuple[str, ...]]
-    """Folders of runs, or `champion`, the shipped policies. `{rules}` in a name stands for the rule set, for runs that
+    """Shipped policies, files of policies, folders of runs. `{rules}` in a name stands for the rule set, for runs that
     were trained under one each: runs/champion-{rules}-seed0. All of them go into one file: name them together."""
     seed: int = TEST_SEED  # First test seed.
     episodes: int = 1000  # Of each cell.
@@ -110,11 +111,12 @@ class Evaluate:
         check_test_seeds(self.seed, self.episodes)
         check_writable(self.out, "--out")
         if not self.runs:
-            raise InputError("name at least one run, or champion")
+            raise InputError("name at least one run or policy")
         entries, found = [], [{r: _load(name.replace("{rules}", r), r) for r in RULE_SETS} for name in self.runs]
         for name, policies in zip(self.runs, found, strict=True):
-            short = name if name == "champion" else Path(name).resolve().name
-            entry: dict[str, Any] = {"name": short, "shipped": name == "champion", "rules": {}}
+            shipped = name in shipped_names()
+            short = name if shipped else Path(name).resolve().name.removesuffix(".json")
+            entry: dict[str, Any] = {"name": short, "shipped": shipped, "rules": {}}
             for rules, (policy, training) in policies.items():
                 result = evaluate_cells(policy, name, rules, self.episodes, self.seed)
                 entry["rules"][rules] = result | training
@@ -156,7 +158,8 @@ class Robustness:
 
 def _load(name: str, rules: str) -> tuple[Agent, dict[str, Any]]:
     """The policy of a run; its settings and cost: of the whole run, or of a shipped policy up to its checkpoint."""
-    folder = None if name == "champion" else find_run(name, Path("runs"))
+    has_card = name in shipped_names() or name.endswith(".json")
+    folder = None if has_card else find_run(name, Path("runs"))
     policy = load(name, greedy=True, rules=rules)
     assert isinstance(policy, Agent)
     if folder is None:

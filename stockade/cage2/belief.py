@@ -18,7 +18,7 @@ from stockade.cage2.config import MAX_HORIZON, WorldConfig
 from stockade.cage2.features import FEATURE_NAMES as PROBABILITY_NAMES
 from stockade.cage2.features import HOST_FEATURES
 from stockade.cage2.green import GREEN_FOLLOWS_PLAN
-from stockade.cage2.history import CLOCK, MEMORY, MEMORY_SIZE, remember_batch
+from stockade.cage2.history import CLOCK, MEMORY, MEMORY_SIZE, PERIOD, remember_batch
 from stockade.cage2.history import FEATURE_NAMES as MEMORY_NAMES
 from stockade.cage2.jit import as_records
 from stockade.cage2.particles import PARTICLE, describe_batch, follow_batch
@@ -28,10 +28,10 @@ from stockade.cage2.variants import read_red
 from stockade.cage2.views import View, read_view
 from stockade.errors import InputError
 
-#: What each value of `obs="belief"` says. It counts the steps that were played; nobody tells it how many are left.
+#: What each value of `obs="belief"` says. Nobody tells it how many steps are left: it counts those that it played.
 FEATURE_NAMES: tuple[str, ...] = (
     *MEMORY_NAMES[: -len(CLOCK)],
-    *(f"{steps} steps played or more" for steps in CLOCK),
+    *(f"{steps} steps or more until the next {PERIOD}" for steps in CLOCK),
     *(f"probability that {name}" for name in PROBABILITY_NAMES),
 )
 
@@ -44,11 +44,11 @@ class Belief:
     root: np.ndarray  #: (n, 13) red is root there
     removable: np.ndarray  #: (n, 13) Remove would end a session there
     known: np.ndarray  #: (n, 13) red knows the host's address
-    attacker: np.ndarray  #: (n, 3) red is asleep, B_line, Meander
+    attacker: np.ndarray  #: (n, 3) red is asleep, B_line, Meander; what is missing to 1: it does what none of them does
     service_down: np.ndarray  #: (n,) the operational service is stopped
     green: np.ndarray  #: (n,) green is active
     leaderboard: np.ndarray  #: (n,) the rules are `leaderboard`
-    features: np.ndarray  #: (n, 206) all of them, `particles.FEATURE_NAMES`
+    features: np.ndarray  #: (n, 206) all of them, `features.FEATURE_NAMES`
 
     @classmethod
     def of(cls, features: np.ndarray) -> Self:

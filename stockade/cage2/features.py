@@ -56,14 +56,14 @@ def write_masks(world, masks):
 
 
 @compiled
-def add_rest(world, settings, weight, out):
-    """Add the weight of a particle to what is the case in it and belongs to no host."""
+def add_rest(world, settings, weight, sure, out):
+    """Add the weight of a world to what is the case in it and belongs to no host; of red's plan only `sure`."""
     if world.red == BLINE:
-        out[world.bline_step] += weight
+        out[world.bline_step] += sure
         if world.bline_entry >= 0:
             detours = settings.style[world.plan, world.phase] == DETOUR
-            out[_ENTRY + (world.bline_entry % 4 if detours else world.bline_entry - FOOTHOLD - 1)] += weight
-    out[_ATTACKER + world.red] += weight
+            out[_ENTRY + (world.bline_entry % 4 if detours else world.bline_entry - FOOTHOLD - 1)] += sure
+    out[_ATTACKER + world.red] += sure
     out[_KIND + world.red_type] += weight
     out[_SUCCESS] += weight * (world.red_success == TRUE)
     out[_SUCCESS + 1] += weight * (world.known_subnets >> ENTERPRISE & 1)
@@ -74,11 +74,17 @@ def add_rest(world, settings, weight, out):
 
 
 @compiled
-def add_world(world, settings, weight, masks, out):
-    """Add the weight of a world to all that is the case in it; `masks` is for use in here."""
+def add_world(world, settings, weight, sure, masks, out):
+    """Add the weight of a world to all that is the case in it.
+
+    Args:
+        sure: the part of the weight for who red is and how far along: less than all where red was seen to do what none
+            of the possible attackers does, so that these probabilities no longer add up to 1.
+        masks: (13,) int64, for use in here.
+    """
     write_masks(world, masks)
     for f in range(len(HOST_FEATURES)):
         for h in range(N_HOSTS):
             if masks[f] >> h & 1:
                 out[f * N_HOSTS + h] += weight
-    add_rest(world, settings, weight, out[_N_HOST_FEATURES:])
+    add_rest(world, settings, weight, sure, out[_N_HOST_FEATURES:])

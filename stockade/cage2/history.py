@@ -35,6 +35,8 @@ MEMORY = np.dtype(
 _PLACES = np.argwhere(ACTION_MASK[2:].reshape(-1, N_HOSTS)[FIRST_DECOY:RESTORE].T)
 #: Bit k of the clock: at least so many steps are left.
 CLOCK = np.array([2, 3, 5, 8, 12, 18, 25, 35, 50, 75])
+#: Who is not told the horizon counts down from the challenge's longest, again and again.
+PERIOD = 100
 _KINDS = ("Analyse", "Remove", "decoy", "Restore")
 _KIND_GROUP = np.array([0, 1, *[2] * len(DECOYS), 3])  #: place of an action's kind among these
 
@@ -107,13 +109,14 @@ def _write(memory: Any, bits: Any, clock: Any, out: Any) -> None:
 @cached(*KERNEL_SOURCES, "cage2/history.py")
 def remember_batch(memory, actions, success, times, horizon, bits, out, begin, end):  # type: ignore[no-untyped-def]
     """After a step of worlds [begin, end), or without one if `actions` is None; `times` are the steps of each episode,
-    and at time 0 one has just begun. The last ten values tell the steps left, without a horizon (0) those played."""
+    and at time 0 one has just begun. The last ten values tell the steps left: without a horizon (0), those until the
+    next multiple of 100 steps, which whoever counts its own steps knows."""
     for i in range(begin, end):
         if times[i] == 0:
             _forget(memory[i])
         elif actions is not None:
             _remember(memory[i], actions[i], success[i] == FALSE, bits[i])
-        _write(memory[i], bits[i], horizon - times[i] if horizon else times[i], out[i])
+        _write(memory[i], bits[i], horizon - times[i] if horizon else PERIOD - times[i] % PERIOD, out[i])
 
 
 class MemoryObservation(gymnasium.Wrapper[np.ndarray, Any, np.ndarray, Any]):

@@ -22,6 +22,7 @@ ACTIVITY_BYTES, BELIEF_BYTES = 0x0000FFFF, 0x7FFF0000
 _ACTIVITY_WORD = np.array([0x0000, 0x0001, 0x0101], np.int32)
 EXPLOIT_SEEN = 0x0101  #: the activity of an exploit, in a word
 _BELIEF_WORD = np.array([0x00000000, 0x00010000, 0x01000000, 0x01010000], np.int32)
+PRIVILEGED_SEEN = 0x01010000  #: what Analyse leaves in a word where it finds something
 #: Stands for a shell's own port in a mask of ports touched.
 SHELL_PORT = 1 << 12
 

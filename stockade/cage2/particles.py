@@ -12,14 +12,23 @@ Nothing is drawn here: equal histories give equal beliefs.
 
 import numpy as np
 
-from stockade.cage2 import chance, kernel
-from stockade.cage2.actions import EXPLOIT, TRUE
-from stockade.cage2.attackers import meander_learns
+from stockade.cage2 import chance, scenario
+from stockade.cage2.actions import DISCOVER_SERVICES, EXPLOIT, TRUE
+from stockade.cage2.attackers import meander_learns, red_chooses
+from stockade.cage2.blue import blue_acts
 from stockade.cage2.features import HOST_FEATURES, add_world
+from stockade.cage2.green import GREEN_SLEEPS, green_acts
 from stockade.cage2.jit import KERNEL_SOURCES, cached, compiled
-from stockade.cage2.observe import ACTIVITY_BYTES, BELIEF_BYTES, EXPLOIT_SEEN
-from stockade.cage2.red import SHELL_FILE, add_session
-from stockade.cage2.scenario import BEST_OPTION, EXPLOIT_OPTIONS, N_HOSTS, NO_EXPLOIT, NOBODY, OPTION_COUNT
+from stockade.cage2.observe import (
+    ACTIVITY_BYTES,
+    BELIEF_BYTES,
+    EXPLOIT_SEEN,
+    PRIVILEGED_SEEN,
+    forget_activity,
+    monitor,
+)  # fmt: skip
+from stockade.cage2.red import SHELL_FILE, add_session, can_reach, red_acts
+from stockade.cage2.scenario import N_HOSTS, NO_EXPLOIT, NOBODY
 from stockade.cage2.state import MEANDER, USUAL, WORLD, bit
 
 MOST_QUESTIONS = 16  #: that chance answers in a step
@@ -31,6 +40,10 @@ PARTICLE = np.dtype(
         ("answers", np.uint8, MOST_QUESTIONS),  # to each question, by its number among the possible ones
         ("options", np.uint8, MOST_QUESTIONS),  # how many there were
         ("asked", np.uint8),
+        (
+            "lost",
+            np.float32,
+        ),  # from 1, right after a step that nothing explained, down to 0 with each that is explained
         *((name, WORLD[name].base, WORLD[name].shape) for name in WORLD.names or ()),
     ],
     align=True,
@@ -42,6 +55,7 @@ LEAST = 1e-4  #: weight of a particle that is kept, by that of the likeliest wit
 RARE = 1e-4
 #: Likelihood of what no particle explains.
 UNEXPLAINED = 1e-5
+STILL_LOST = 0.95  #: what remains of `lost` after a step that is explained
 
 
 @compiled
@@ -54,26 +68,33 @@ def begin(worlds, words, initial, settings, share):
         world = worlds[0, k]
         world.stream, world.plan, world.red = 0, k, settings.attacker[k, 0]
         world.weight = share / settings.plans
+        world.lost = 0.0
 
 
 @compiled
 def follow(worlds, words, action, seen, settings, no_red, digests):
     """Blue acted and saw: particles that show the words `seen` replace those before. Returns how many there are; if
-    none explains it, those before stay.
+    none explains it, those before stay, after blue's part of the step.
 
     Args:
         worlds: (2, room + 1) the particles, and room for those after the step; words: the same memory as uint64.
         digests: (room,) uint64, for use in here.
     """
-    after, _ = enumerate_chance(worlds, words, action, seen, settings, no_red, digests, 0)
+    k = 0
+    while worlds[0, k].weight > 0.0:  # the last place is never taken
+        forget_activity(worlds[0, k])
+        blue_acts(worlds[0, k], None, action)
+        worlds[0, k].lost *= np.float32(STILL_LOST)
+        k += 1
+    after, _ = enumerate_chance(worlds, words, seen, settings, no_red, digests, 0)
     return replace(worlds, words, after, settings.plans) if after else 0
 
 
 @compiled
-def follow_anyway(worlds, words, action, seen, settings, no_red, digests):
-    """The same where nothing explains what blue saw: what comes nearest replaces the particles before."""
-    _, fewest = enumerate_chance(worlds, words, action, seen, settings, no_red, digests, -1)
-    after, _ = enumerate_chance(worlds, words, action, seen, settings, no_red, digests, fewest)
+def follow_anyway(worlds, words, seen, settings, no_red, digests):
+    """After `follow`, where nothing explains what blue saw: what comes nearest replaces the particles before."""
+    _, fewest = enumerate_chance(worlds, words, seen, settings, no_red, digests, -1)
+    after, _ = enumerate_chance(worlds, words, seen, settings, no_red, digests, fewest)
     replace(worlds, words, after, settings.plans)
 
 
@@ -89,7 +110,7 @@ def replace(worlds, words, after, plans):
     for k in range(after):
         plan = worlds[1, k].plan
         if worlds[1, k].weight > LEAST * largest[plan]:
-            words[0, kept] = words[1, k]
+            worlds[0, kept] = worlds[1, k]
             worlds[0, kept].weight *= max(1.0, rare / largest[plan])
             kept += 1
     for k in range(kept, worlds.shape[1]):
@@ -98,32 +119,56 @@ def replace(worlds, words, after, plans):
 
 
 @compiled
-def enumerate_chance(worlds, words, action, seen, settings, no_red, digests, allowed):
-    """All particles take the step in every way that chance allows. Returns how many are kept, in worlds[1], and the
+def enumerate_chance(worlds, words, seen, settings, no_red, digests, allowed):
+    """All particles end the step in every way that chance allows. Returns how many are kept, in worlds[1], and the
     fewest hosts of which one showed something else. `allowed` is how many that may be: 0, unless nothing explains it;
     -1 keeps nothing and only counts.
     """
-    room, after, fewest, active = worlds.shape[1] - 1, 0, N_HOSTS, active_hosts(seen)
+    room, after, fewest = worlds.shape[1] - 1, 0, N_HOSTS
+    active = active_hosts(seen) if allowed == 0 else -1
     answers = np.zeros(MOST_QUESTIONS, np.uint8)
     k = 0
-    while k < room and worlds[0, k].weight > 0.0:
+    while worlds[0, k].weight > 0.0:
         answers[:] = 0
         question = 0
         while question >= 0:
-            words[1, after] = words[0, k]
+            worlds[1, after] = worlds[0, k]
             world = worlds[1, after]
-            world.answers[:] = answers
+            for q in range(MOST_QUESTIONS):
+                world.answers[q] = answers[q]
             world.asked = 0
-            kernel.step(world, None, action, no_red, 0, settings)
-            question = next_answers(world, active if allowed == 0 else -1, answers)
+            if settings.green != GREEN_SLEEPS:
+                green_acts(world, None, settings)
+            red_chooses(world, None, no_red, 0, settings)
+            possible = active == -1 or may_show(world, active)
+            if possible:
+                red_acts(world, None, no_red, settings.leaderboard)
+                monitor(world)
+                world.time += 1
+            question = next_answers(world, active, answers)
+            if not possible or world.weight == 0.0:
+                continue
             wrong = differences(world, seen)
             fewest = min(fewest, wrong)
-            if world.weight > 0.0 and wrong == 0 and allowed == 0:
+            if wrong == 0 and allowed == 0:
                 after = keep(worlds, words, after, room, digests, settings)
-            elif world.weight > 0.0 and 0 < wrong <= allowed:
+            elif 0 < wrong <= allowed:
                 after = keep_anyway(worlds, words, after, room, digests, settings, seen)
         k += 1
     return after, fewest
+
+
+@compiled
+def may_show(world, active):
+    """Before red acts: can what it chose show the `active` hosts, and no others? A scan always shows."""
+    kind, target, explained = world.red_type, world.red_target, np.int64(0)
+    if kind in (DISCOVER_SERVICES, EXPLOIT):
+        explained = bit(target)
+    if kind == DISCOVER_SERVICES and not active & explained and target != world.fresh_decoy:
+        return not can_reach(world, scenario.SUBNET_OF[target])
+    if world.green_target != NOBODY:
+        explained |= bit(world.green_target)
+    return not active & ~explained
 
 
 @compiled
@@ -143,33 +188,18 @@ def next_answers(world, active, answers):
     these are -1.
     """
     question = np.int64(world.asked) - 1
-    green, target = world.green_target, world.red_target
-    if active == -1:
-        pass
-    elif green != NOBODY and green != world.fresh_decoy and not active & bit(green):
+    green = world.green_target
+    if active != -1 and green != NOBODY and green != world.fresh_decoy and not active & bit(green):
         # Green was not there, whatever else happened: the question of where it was comes first, or after whether.
         question = 0 if world.options[0] > 2 else 1
-    elif world.red_type == EXPLOIT:
-        explained = bit(target) | (bit(green) if green != NOBODY else 0)
-        if active & ~explained:  # red was elsewhere, whichever exploit it chose, noticed or not
-            question -= exploit_questions(world, target)
     while question >= 0 and answers[question] + 1 >= world.options[question]:
         answers[question] = 0
         question -= 1
     if question >= 0:
         answers[question] += 1
-        answers[question + 1 :] = 0
+        for later in range(question + 1, MOST_QUESTIONS):
+            answers[later] = 0
     return question
-
-
-@compiled
-def exploit_questions(world, target):
-    """How many questions the exploit asked: the best of several, or which other; is its shell noticed."""
-    options = EXPLOIT_OPTIONS[world.red_ports[target]]
-    count = np.int64(world.detected != -1)
-    if options and OPTION_COUNT[options] > 1:
-        count += 1 if world.exploit == BEST_OPTION[options] else 2
-    return count
 
 
 @compiled
@@ -214,35 +244,61 @@ def keep(worlds, words, after, room, digests, settings):
                 place = k
         if worlds[1, place].weight >= world.weight:
             return after
-        words[1, place] = words[1, after]
+        worlds[1, place] = worlds[1, after]
     digests[place] = digest
     return min(after + 1, room)
 
 
 @compiled
 def keep_anyway(worlds, words, after, room, digests, settings, seen):
-    """Keep a world that shows something else than was seen: what blue believes becomes what is seen.
-
-    If an exploit is seen that it knows nothing of, half of its weight goes to a world in which that succeeded.
+    """Keep a world that shows something else than was seen: what blue believes becomes what is seen, and where an
+    exploit or its traces are seen that it knows nothing of, that may have succeeded. Whoever attacks may not keep to
+    its plan: half of the weight goes to a world in which it has become Meander, who goes on from anywhere.
     """
     world = worlds[1, after]
-    world.weight *= UNEXPLAINED
-    suspicious = 0
+    world.weight *= UNEXPLAINED / 4
+    world.lost = 1.0
+    suspicious = np.int64(0)
     for h in range(N_HOSTS):
-        if world.obs[h] != seen[h] and (seen[h] & ACTIVITY_BYTES) == EXPLOIT_SEEN:
-            suspicious |= bit(h)
+        if world.obs[h] != seen[h]:
+            if seen[h] & ACTIVITY_BYTES:
+                world.known_addresses |= bit(h)
+                world.known_subnets |= bit(scenario.SUBNET_OF[h])
+            if (seen[h] & ACTIVITY_BYTES) == EXPLOIT_SEEN or (seen[h] & BELIEF_BYTES) == PRIVILEGED_SEEN:
+                suspicious |= bit(h)
         world.obs[h] = seen[h] & BELIEF_BYTES  # activity that is not its own would never be cleared again
-    if not suspicious or after >= room - 1:
-        return keep(worlds, words, after, room, digests, settings)
-    world.weight /= 2
-    words[1, room] = words[1, after]
-    after = keep(worlds, words, after, room, digests, settings)
-    words[1, after] = words[1, room]
-    for h in range(N_HOSTS):
-        if suspicious & bit(h):
-            worlds[1, after].files[h] |= SHELL_FILE
-            add_session(worlds[1, after], h, False, True)
-    return keep(worlds, words, after, room, digests, settings)
+    worlds[1, room] = worlds[1, after]
+    for succeeded in range(2):
+        for wanders in range(2):
+            if after < room:
+                worlds[1, after] = worlds[1, room]
+                other = worlds[1, after]
+                for h in range(N_HOSTS):
+                    if succeeded and suspicious & bit(h):
+                        other.files[h] |= SHELL_FILE
+                        add_session(other, h, False, True)
+                if wanders:
+                    begin_wandering(other, settings)
+                after = keep(worlds, words, after, room, digests, settings)
+    return after
+
+
+@compiled
+def begin_wandering(world, settings):
+    """Red becomes the plan's Meander, if there is one, with a memory that fits what red knows and holds."""
+    green = settings.green_rate[world.plan, world.phase]
+    for plan in range(settings.plans):
+        if settings.attacker[plan, 0] == MEANDER and settings.green_rate[plan, 0] == green:
+            world.plan, world.phase, world.phase_began, world.red, world.held = plan, 0, 0, MEANDER, 0
+            world.meander_subnets = world.known_subnets
+            world.meander_scanned = world.meander_exploited = world.meander_escalated = 0
+            for h in range(N_HOSTS):
+                world.meander_scanned |= bit(h) * (world.red_ports[h] != 0)
+                world.meander_exploited |= bit(h) * (world.red_sessions[h] > 0)
+                world.meander_escalated |= bit(h) * (world.red_root_sessions[h] > 0)
+            world.meander_mapped = world.meander_exploited
+            world.meander_last_exploit = world.meander_last_escalate = NOBODY
+            return
 
 
 @compiled
@@ -289,7 +345,7 @@ def follow_rules(particles, words, action, seen, settings, no_red, digests):
     for r in range(rules):
         if particles[r, 0, 0].weight > 0.0:
             if explained == 0:
-                follow_anyway(particles[r], words[r], action, seen, settings[r], no_red, digests)
+                follow_anyway(particles[r], words[r], seen, settings[r], no_red, digests)
             elif particles[r, 1, 0].weight == 0.0:
                 replace(particles[r], words[r], 0, settings[r].plans)
 
@@ -322,7 +378,8 @@ def describe_batch(particles, settings, out, first, end):
             k = 0
             while k < room and particles[i, r, 0, k].weight > 0.0:
                 world = particles[i, r, 0, k]
-                add_world(world, settings[r], np.float32(world.weight), masks, out[i])
+                weight = np.float32(world.weight)
+                add_world(world, settings[r], weight, weight * (np.float32(1) - world.lost), masks, out[i])
                 k += 1
 
 
@@ -334,4 +391,5 @@ def describe_truth_batch(worlds, settings, out, first, end):
         world[0] = worlds[i]
         simplify(world[0], settings[0])
         out[i, :] = 0
-        add_world(world[0], settings[0], out.dtype.type(1), masks, out[i])
+        one = out.dtype.type(1)
+        add_world(world[0], settings[0], one, one, masks, out[i])

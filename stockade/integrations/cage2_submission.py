@@ -29,12 +29,12 @@ class ChallengeAgent:
     """A policy in the challenge's form: `agent = ChallengeAgent()` in the place of `BlueLoadAgent()`.
 
     It plays one episode after the other, and knows what it saw and did in the present one. It is not told the horizon,
-    the attacker, or whether its actions succeed; the rules only if its policy was trained to know them.
+    the attacker, or whether its actions succeed; the rules only if its policy knows them.
 
     Args:
         policy: what `stockade.load` takes: a run's name or folder, the file of a policy, a baseline; or a policy that
             it returned. It must be one of `obs="bits"` or `obs="belief..."`.
-        rules: rule set that the script plays by, for policies whose belief knows it.
+        rules: rule set that the script plays by, for policies whose belief knows it, as that of `challenger-told`.
 
     Raises:
         InputError: the policy needs more than 52 bits and its own actions, as the shipped `champion` does.
@@ -89,9 +89,10 @@ def _check_policy(policy: Any) -> None:
     name, card = policy.name, policy.card
     if policy.side != "blue":
         raise InputError(f"{name} attacks; the challenge wants a policy that defends")
-    if read_view(policy.obs).kind == "memory":
-        raise InputError(f"{name} sees obs={policy.obs!r}, which tells it how many steps are left and whether its "
-                         f"actions succeed; {_CHALLENGE}: train a policy with --obs belief or --obs bits")  # fmt: skip
+    told = {"memory": "how many steps are left and whether its actions succeed", "truth": "what red does"}
+    if more := told.get(read_view(policy.obs).kind):
+        raise InputError(f"{name} sees obs={policy.obs!r}, which tells it {more}; {_CHALLENGE}: train a policy with "
+                         "--obs belief or --obs bits")  # fmt: skip
     if card.get("context_rules", card.get("told_rules")):  # `told`: as version 0.1.0 wrote it
         raise InputError(f"{name} is told by which rules it plays; {_CHALLENGE}: train a policy with --no-tell-rules")
     if hasattr(policy, "allowed"):

@@ -166,6 +166,8 @@ class TrainConfig:
     # With both rule sets, the agent knows which of them applies: by one more bit, or because its belief takes no other
     # to be possible.
     tell_rules: bool = True
+    # Share of the environments in which it does not know them after all, but has to find out: for a belief.
+    untold: float = 0.0
     # Weights of the parts of the reward that the agent learns from; evaluations always use the challenge's reward.
     reward: RewardWeights = CHALLENGE_REWARD
     action_mask: bool = False  # Leave out the 63 decoy actions that can never succeed.
@@ -198,6 +200,8 @@ class TrainConfig:
             require(self, ("rules",), lambda v: v != "both", "cannot have a league: take one rule set")
             require(self, ("backend",), lambda v: v == "native", "cannot have a league: take native")
         require(self, ("validation_episodes",), lambda v: v >= 0, "must be 0 or more")
+        require(self, ("untold",), lambda v: 0 <= v < 1, "must be below 1; for all of them take --no-tell-rules")
+        require(self, ("untold",), lambda v: not v or self.belief_rules, "is for --rules both and --obs belief")
         if self.device:
             beside = f"is not possible beside --device {self.device}"
             require(self, ("side",), lambda v: v == "blue", f"{beside}, where only blue learns")
@@ -307,19 +311,22 @@ ORACLE = replace(
     validation_episodes=300,
     ppo=replace(CHAMPION.ppo, learning_rate=1e-3),
 )
-#: One policy by both rule sets. It is told the rules; else it knows what the challenge shows, and its own
-#: actions. It begins as the one that sees the true state and goes on with what it believes. Other attackers and active
-#: green have a small share: the belief knows them.
+#: One policy by both rule sets, which knows what the challenge shows and its own actions; in some of the environments
+#: the rules too, so that it can be played either way. It begins as the one that sees the true state and goes on with
+#: what it believes. Active green, pauses and a change of attacker have a share: the belief knows them. So have
+#: attackers that it does not know, for it must hold where its belief is wrong.
 CHALLENGER = replace(
     CHAMPION,
     preset="challenger",
     start="oracle",
-    red="bline:8,meander:12,sleep:0.5,bline+green:0.25:1.5,meander+green:0.25:1.5,meander>bline@20-80:1,"
-    "bline>meander@20-80:0.5",
-    obs="belief:32:both:bline|meander|sleep|bline+green:0.25|meander+green:0.25|meander>bline@20-80|"
-    "bline>meander@20-80",
+    red="bline:8,meander:12,"
+    "sleep|bline+green:0.25|meander+green:0.25|bline+idle:0.2|meander+idle:0.2|meander>bline@20-80:4,"
+    "bline+delay:15|meander+delay:6|bline+noise:0.2|meander+noise:0.2|bline-detour|meander-aggressive:3.5",
+    obs="belief:32:both:bline|meander|sleep|bline+green:0.25|meander+green:0.25|bline+idle:0.2|meander+idle:0.2|"
+    "meander>bline@20-80",
     rules="both",
-    total_episodes=420_000,
+    untold=0.4,
+    total_episodes=300_000,
     checkpoint_episodes=60_000,
     validation_episodes=20,
     ppo=replace(CHAMPION.ppo, learning_rate=1.5e-3),

@@ -80,11 +80,13 @@ def cells_of(config: TrainConfig) -> list[Cell]:
         raise InputError(f"--horizons {config.horizons}: take whole numbers of steps, for instance 30,50,100:2")
     cells = []
     both = RULES if config.rules == "both" else (config.rules,)
-    for (name, weight), (horizon, factor), rules in product(others.items(), horizons.items(), both):
-        obs = with_rules(config.obs, rules) if config.belief_rules else config.obs
+    told = {True: 1 - config.untold, False: config.untold} if config.untold else {config.belief_rules: 1.0}
+    kinds = product(others.items(), horizons.items(), both, told.items())
+    for (name, weight), (horizon, factor), rules, (knows_rules, share) in kinds:
+        obs = with_rules(config.obs, rules) if knows_rules else config.obs
         world = WorldConfig("player" if is_red else name, int(horizon), rules, obs=obs, reward=config.reward)
         context = rules_context(rules) if config.context_rules else ()
-        cells.append(Cell(world, weight * factor, context, name if is_red else ""))
+        cells.append(Cell(world, weight * factor * share, context, name if is_red else ""))
     if config.backend != "native" and len(cells) > 1:
         raise InputError(f"several attackers, horizons or rule sets need --backend native, not {config.backend}")
     share_out(cells, config.n_envs // min(config.ppo.shards, config.n_envs))

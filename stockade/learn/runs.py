@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 
-from stockade.errors import InputError, did_you_mean
+from stockade.errors import InputError, SettingError, did_you_mean
 from stockade.files import JsonFile, check_writable, json_output
 from stockade.learn.config import RENAMED
 from stockade.learn.evaluate import mean_interval
@@ -127,6 +127,8 @@ class ExportConfig:
     to: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
     """Writes FILE.json and its file of weights; `stockade evaluate FILE.json` plays it."""
     last: bool = False  # Take the last checkpoint instead of the best.
+    # Whether a belief knows the rules, if the agent was trained to know them: without, it has to find them out.
+    tell_rules: bool = True
     runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs")  # Folder of all runs.
 
     def run(self) -> int:
@@ -144,7 +146,9 @@ class ExportConfig:
         card["score"] = None if self.last or rest["best"] == LOWEST else rest["best"]  # only the best was judged
         card |= {"side": "red"} if rest.get("side") == "red" else {}
         card["context_rules"] = rest.get("context_rules", rest.get("told_rules", False))
-        card |= {"belief_rules": True} if rest.get("belief_rules") else {}
+        if not self.tell_rules and not rest.get("belief_rules"):
+            raise SettingError("tell_rules", False, "is for a belief that was trained to know the rules")
+        card |= {"belief_rules": True} if rest.get("belief_rules") and self.tell_rules else {}
         weights = {name: array for name, array in saved.arrays.items() if name.startswith("policy.")}
         save(to, Checkpoint(weights, card))
         print(f"{to}.json: the policy of {folder} after {plural(rest['episodes'], 'episode')}")

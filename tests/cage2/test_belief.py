@@ -1,5 +1,6 @@
 """`obs="belief"`: the probabilities are those of all worlds that fit what blue has seen, and nothing else."""
 
+import itertools
 from collections import Counter
 
 import numpy as np
@@ -121,7 +122,7 @@ def test_success_and_history_follow_from_the_bits_alone() -> None:
         assert np.array_equal(seen[:, :150], told[:, :150])
         failures += (memory.true_state().states["blue_success"] == FALSE).sum()
     assert failures > 200
-    clock = [name for name in FEATURE_NAMES if name.endswith("steps played or more")]
+    clock = [name for name in FEATURE_NAMES if name.endswith("until the next 100")]
     assert clock == list(FEATURE_NAMES[150:MEMORY_SIZE])
     assert len(FEATURE_NAMES) == seen.shape[1] == MEMORY_SIZE + len(PROBABILITIES)
 
@@ -197,6 +198,25 @@ def test_an_attacker_out_of_the_blue_is_not_overlooked() -> None:
     assert found.access[0, host] == 0.5
     bits[0, 4 * host : 4 * host + 2] = 0  # the next step shows nothing new
     assert belief.update([0], bits).access[0, host] == found.access[0, host]
+
+
+def test_a_belief_that_is_lost_says_so() -> None:
+    """Who attacks is open after a step that nobody explains, less and less so while everything is explained; red may
+    have become one that goes on from where it was seen."""
+    belief, bits = BeliefFilter(1, "belief:64:current:bline|sleep|meander"), np.zeros((1, OBS_SIZE), np.uint8)
+    assert belief.update([0], bits).attacker[0].sum() == pytest.approx(1)
+    host = HOSTS.index("Op_Server0")
+    bits[0, 4 * host : 4 * host + 4] = 1, 1, 0, 1  # an exploit where nobody can be yet
+    found = belief.update([0], bits)
+    assert found.attacker[0].sum() == 0
+    assert found.known[0, host] == 1
+    assert 0 < found.features[0, PROBABILITIES.index("Meander takes for exploited Op_Server0")] < 1
+    bits[0, 4 * host : 4 * host + 2] = 0
+    sure = [belief.update([0], bits).attacker[0].sum() for _ in range(40)]
+    assert sure[0] == pytest.approx(0.05)
+    assert all(before < after for before, after in itertools.pairwise(sure))
+    assert sure[-1] == pytest.approx(1 - 0.95**40, abs=1e-4)
+    assert belief.reset().attacker[0].sum() == pytest.approx(1)
 
 
 def test_a_plan_that_was_not_needed_for_long_is_not_given_up() -> None:

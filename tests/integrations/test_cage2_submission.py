@@ -82,7 +82,7 @@ def test_it_acts_as_the_policy_does_in_worlds_that_show_it_its_observation(obs: 
         expected.append(policy.act(seen))
         seen = envs.step(expected[-1])[0]
     assert list(challenge_loop(ChallengeAgent(policy), red, rules)) == np.transpose(expected).tolist()
-    assert len(np.unique(expected)) > 1 or (obs, red) == ("bits", "sleep")
+    assert len(np.unique(expected)) > 1 or red == "sleep"  # which shows it nothing
 
 
 @pytest.mark.parametrize("obs", ["bits", "belief:16", "belief:16:leaderboard:meander"])
@@ -187,6 +187,7 @@ def test_policies_that_are_told_more_than_bits_are_refused() -> None:
         "by which rules it plays.*--no-tell-rules": untrained("belief:16", context_rules=True),
         "by which rules it plays": untrained("bits", told_rules=True),  # as version 0.1.0 wrote it
         "sees obs='memory'": stockade.load("champion"),
+        "sees obs='truth'": stockade.load("oracle"),
         "attacks": stockade.load("nemesis"),
         "kept to a repair order": KeptToAnOrder(untrained("bits").policy, "bits"),
     }
@@ -195,12 +196,12 @@ def test_policies_that_are_told_more_than_bits_are_refused() -> None:
             ChallengeAgent(policy)
 
 
-def test_the_shipped_one_plays_by_the_rules_that_it_is_told() -> None:
+def test_the_shipped_one_is_told_nothing_and_another_the_rules() -> None:
     for rules in ("current", "leaderboard"):
-        agent = ChallengeAgent(rules=rules)
-        assert agent.name == "challenger"
-        assert f":{rules}:" in agent.policy.obs
-        assert 0 <= agent.get_action(NOTHING, 145) < 145
+        agents = ChallengeAgent(rules=rules), ChallengeAgent("challenger-told", rules)
+        assert [agent.name for agent in agents] == ["challenger", "challenger-told"]
+        assert [agent.policy.obs.split(":")[2] for agent in agents] == ["both", rules]
+        assert all(0 <= agent.get_action(NOTHING, 145) < 145 for agent in agents)
 
 
 def test_a_policy_by_path_and_by_name(tmp_path: Path) -> None:

@@ -79,10 +79,14 @@ def test_evaluate_takes_the_policy_of_the_rules(tmp_path, capsys: pytest.Capture
 # ------------------------------------------------- one that knows what the challenge shows, one that knows all
 @pytest.mark.parametrize(("name", "recipe"), [("challenger", CHALLENGER), ("oracle", ORACLE)])
 def test_one_set_of_weights_serves_both_rule_sets(name: str, recipe: TrainConfig) -> None:
-    agents = [load(name, rules=rules) for rules in RULES]
-    for part, weights in agents[0].policy.save_weights().items():
-        assert np.array_equal(weights, agents[1].policy.save_weights()[part])
-    assert ["current" in agent.obs for agent in agents] == [name == "challenger", False]
+    names = (name, f"{name}-told") if name == "challenger" else (name,)
+    agents = [load(one, rules=rules) for one in names for rules in RULES]
+    for agent in agents[1:]:
+        for part, weights in agents[0].policy.save_weights().items():
+            assert np.array_equal(weights, agent.policy.save_weights()[part])
+    assert agents[0].obs == agents[1].obs, "it is not told the rules"
+    if name == "challenger":
+        assert [agent.obs.split(":")[2] for agent in agents] == ["both", "both", *RULES]
     settings = agents[0].card["trained"]["settings"]
     trained = TrainConfig.from_json({name: value for name, value in settings.items() if name != "stockade"})
     for setting in ("red", "horizons", "obs", "rules", "total_episodes", "n_envs", "action_mask"):
@@ -91,13 +95,43 @@ def test_one_set_of_weights_serves_both_rule_sets(name: str, recipe: TrainConfig
 
 @pytest.mark.parametrize("rules", RULES)
 def test_the_challenger_holds_where_the_champion_does_not(rules: str) -> None:
-    """With active staff, and when the attacker changes, by four standard errors."""
+    """With active staff, by four standard errors; and when the attacker changes, where that hurts the champion."""
     agents = [load(name, rules=rules) for name in ("challenger", "champion")]
     reds = ["bline+green:0.25", "bline+green:0.5"] + ["meander>bline@50"] * (rules == "current")
     for red in reds:
         ours, theirs = (play(agent, red, 100, 200, SEED, rules) for agent in agents)
         error = np.sqrt((ours.var() + theirs.var()) / 200)
         assert ours.mean() > theirs.mean() + 4 * error, red
+
+
+def test_the_challenger_acts_by_what_it_saw_and_did_alone() -> None:
+    """In worlds of other attackers, rules, horizons and hidden states, equal histories lead to equal actions."""
+    agent, chosen, truths = load("challenger"), {}, {}
+    for red in ("bline", "meander", "sleep", "meander>bline@5-20"):
+        for rules, horizon in (("current", 30), ("leaderboard", 50)):
+            envs = stockade.make_vec(100, red=red, rules=rules, horizon=horizon, obs=agent.obs)
+            obs, _ = envs.reset(seed=SEED)
+            histories = [b""] * 100
+            for _ in range(12):
+                actions, access = agent.act(obs), envs.true_state().red_access
+                for i in range(100):
+                    histories[i] += obs[i, :52].astype(np.uint8).tobytes()
+                    assert chosen.setdefault(histories[i], actions[i]) == actions[i]
+                    truths.setdefault(histories[i], set()).add((rules, horizon, access[i].tobytes()))
+                    histories[i] += bytes([actions[i]])
+                obs, *_ = envs.step(actions)
+    hidden = [{access for _, _, access in truth} for truth in truths.values()]
+    assert sum(len(accesses) > 1 for accesses in hidden) > 20, "what red holds differs where nothing else does"
+    assert sum(len({rules for rules, *_ in truth}) > 1 for truth in truths.values()) > 20
+
+
+@pytest.mark.parametrize("red", ["bline+delay:10", "meander+idle:0.2", "bline+noise:0.1", "meander-stealthy"])
+def test_the_challenger_holds_where_its_belief_is_wrong(red: str) -> None:
+    """An agent that trusts a wrong belief loses hundreds of points."""
+    for rules in RULES:
+        returns = play(load("challenger", rules=rules), red, 100, 200, SEED, rules)
+        assert returns.mean() > -45
+        assert (returns > -150).mean() > 0.97
 
 
 @pytest.mark.parametrize("rules", RULES)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import stockade
 from stockade.cage2.config import WorldConfig
 from stockade.cli import defaults_of, main
-from stockade.errors import InputError
+from stockade.errors import InputError, SettingError
 from stockade.learn import load
 from stockade.learn.config import CHAMPION, PPOConfig, TrainConfig
 from stockade.learn.mixture import Cell, cells_of, make_mixture, read_weights, share_out
@@ -51,6 +51,17 @@ def test_cells_are_all_combinations_with_the_product_of_their_weights() -> None:
         for horizon, horizon_weight in ((30, 1), (100, 2))
         for rules in ("current", "leaderboard")
     }
+
+
+def test_a_belief_knows_the_rules_in_a_share_of_the_environments() -> None:
+    config = TrainConfig(obs="belief:16", rules="both", untold=0.25)
+    found = {(cell.world.rules, cell.world.view.rules): cell.weight for cell in cells_of(config)}
+    known = {(rules, rules): 0.75 for rules in ("current", "leaderboard")}
+    assert found == known | {(rules, "both"): 0.25 for rules in ("current", "leaderboard")}
+    assert not any(cell.context for cell in cells_of(config))
+    for changes in ({"untold": 1.0}, {"untold": -0.1}, {"obs": "memory"}, {"rules": "current"}, {"tell_rules": False}):
+        with pytest.raises(SettingError, match="untold"):
+            dataclasses.replace(config, **changes)
 
 
 def test_variants_have_weights_too() -> None:
