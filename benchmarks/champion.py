@@ -100,23 +100,22 @@ def scores(rules: str, results: Path) -> Table:
 
 def agents(rules: str, results: Path) -> Table:
     """The challenger, its seeds, what it is worth to be told more, and who was published."""
-    runs, names = _read(results, "challenger")["runs"], {"challenger-told": "challenger, told the rules",
-                  "champion": "champion: steps left, success", "oracle": "oracle: the true state"}  # fmt: skip
-    rows, seeds = [], []
-    for run in runs:
+    others = {"champion": "champion: steps left, success", "oracle": "oracle: the true state"}
+    rows: list[list[str]] = []
+    seeds: dict[str, list[list[float]]] = {"": [], ", told the rules": []}
+    for run in _read(results, "challenger")["runs"]:
         result = run["rules"][rules]
         cells = [cell for cell in result["cells"] if cell["red"] != "sleep"]
-        if run["shipped"]:
-            name = names.get(run["name"], f"**{run['name']}**")
-        else:
-            told = run["name"].endswith("-told")
-            name = f"seed {result['seed']}" + ", told the rules" * told
-            seeds += [] if told else [[*(cell["mean"] for cell in cells), result["total"]]]
+        told = ", told the rules" * run["name"].endswith("-told")
+        name = others.get(run["name"], f"seed {result['seed']}{told}")
+        if run["name"] not in others:
+            seeds[told].append([*(cell["mean"] for cell in cells), result["total"]])
+            name = f"**challenger**{told}: {name.removesuffix(told)}" if run["shipped"] else name
         rows.append([name, *(interval(c["mean"], c["interval"]) for c in cells),
                      interval(result["total"], result["total_interval"])])  # fmt: skip
-    if seeds:
-        rows.append(["mean of the seeds", *(f"{mean:.2f}" for mean in np.mean(seeds, axis=0))])
-    return Table(_cell_heads(rules), rows + _published(rules), align="l" + 7 * "r")
+    means = [[f"mean of {len(found)} seeds{told}", *(f"{mean:.2f}" for mean in np.mean(found, axis=0))]
+             for told, found in seeds.items() if found]  # fmt: skip
+    return Table(_cell_heads(rules), rows + means + _published(rules), align="l" + 7 * "r")
 
 
 def worst(results: Path) -> Table:
