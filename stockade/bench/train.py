@@ -59,7 +59,7 @@ class TrainBench(BenchCommand, name="train"):
     def _ours(self, n: int, case: str, ppo: PPOConfig, stack: contextlib.ExitStack) -> Case:
         from stockade.learn.train import make_learner
 
-        learner = make_learner(TrainConfig(n_envs=n, obs=self.obs, ppo=ppo))
+        learner = make_learner(TrainConfig(n_envs=n, obs=self.obs, action_mask=False, ppo=ppo))
         stack.callback(learner.close)
         learner.iterate(0.0)
         return Case({"n_envs": n, "case": case}, partial(self._round, learner))
@@ -131,7 +131,7 @@ class LearnBench(BenchCommand, name="learn"):
     def _ours(self, ppo: PPOConfig, seed: int) -> float:
         from stockade.learn.train import make_learner
 
-        config = TrainConfig(red=self.red_agent, obs=self.obs, n_envs=self.n_envs, seed=seed, ppo=ppo)
+        config = TrainConfig(self.red_agent, obs=self.obs, n_envs=self.n_envs, action_mask=False, seed=seed, ppo=ppo)
         returns: list[float] = []
         with contextlib.closing(make_learner(config)) as learner:
             while learner.episodes < self.episodes:

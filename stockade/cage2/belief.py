@@ -18,7 +18,7 @@ from stockade.cage2.config import MAX_HORIZON, WorldConfig
 from stockade.cage2.features import FEATURE_NAMES as PROBABILITY_NAMES
 from stockade.cage2.features import HOST_FEATURES
 from stockade.cage2.green import GREEN_FOLLOWS_PLAN
-from stockade.cage2.history import CLOCK, MEMORY, MEMORY_SIZE, PERIOD, remember_batch
+from stockade.cage2.history import CLOCK, ENDS, MEMORY, MEMORY_SIZE, N_COUNTED, remember_batch
 from stockade.cage2.history import FEATURE_NAMES as MEMORY_NAMES
 from stockade.cage2.jit import as_records
 from stockade.cage2.particles import PARTICLE, describe_batch, follow_batch
@@ -31,7 +31,8 @@ from stockade.errors import InputError
 #: What each value of `obs="belief"` says. Nobody tells it how many steps are left: it counts those that it played.
 FEATURE_NAMES: tuple[str, ...] = (
     *MEMORY_NAMES[: -len(CLOCK)],
-    *(f"{steps} steps or more until the next {PERIOD}" for steps in CLOCK),
+    *(f"{steps} steps or more until the episode may end" for steps in CLOCK[:N_COUNTED]),
+    *(f"step {end} is over" for end in ENDS[:-1]),
     *(f"probability that {name}" for name in PROBABILITY_NAMES),
 )
 

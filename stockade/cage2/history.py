@@ -35,8 +35,10 @@ MEMORY = np.dtype(
 _PLACES = np.argwhere(ACTION_MASK[2:].reshape(-1, N_HOSTS)[FIRST_DECOY:RESTORE].T)
 #: Bit k of the clock: at least so many steps are left.
 CLOCK = np.array([2, 3, 5, 8, 12, 18, 25, 35, 50, 75])
-#: Who is not told the horizon counts down from the challenge's longest, again and again.
-PERIOD = 100
+#: Steps after which the challenge ends its episodes. Who is not told which it will be counts down to each of them in
+#: turn, and after the last begins again; the last bits of the clock then tell which it is.
+ENDS = np.array([30, 50, 100])
+N_COUNTED = len(CLOCK) - len(ENDS) + 1  #: bits of the clock that count
 _KINDS = ("Analyse", "Remove", "decoy", "Restore")
 _KIND_GROUP = np.array([0, 1, *[2] * len(DECOYS), 3])  #: place of an action's kind among these
 
@@ -85,8 +87,8 @@ def _remember(memory: Any, action: Any, failed: Any, bits: Any) -> None:
 
 
 @compiled
-def _write(memory: Any, bits: Any, clock: Any, out: Any) -> None:
-    """The 160 bits."""
+def _write(memory: Any, bits: Any, time: Any, horizon: Any, out: Any) -> None:
+    """The 160 bits after `time` steps; without a horizon (0) the clock counts down to where the episode may end."""
     for i in range(OBS_SIZE):
         out[i] = bits[i]
     for i in range(len(_PLACES)):
@@ -102,21 +104,29 @@ def _write(memory: Any, bits: Any, clock: Any, out: Any) -> None:
         out[_KIND_BITS + _KIND_GROUP[kind]] = 1
         out[_TARGET_BITS + np.int64(ACTION_HOST[memory.action])] = 1
     out[_FAILED_BIT] = memory.failed
-    for i in range(len(CLOCK)):
-        out[_CLOCK_BITS + i] = clock >= CLOCK[i]
+    left, counted = horizon - time, len(CLOCK)
+    if not horizon:
+        played, following = time % ENDS[-1], 0
+        for i in range(len(ENDS) - 1):
+            over = played >= ENDS[i]
+            following += over
+            out[_CLOCK_BITS + N_COUNTED + i] = over
+        left, counted = ENDS[following] - played, N_COUNTED
+    for i in range(counted):
+        out[_CLOCK_BITS + i] = left >= CLOCK[i]
 
 
 @cached(*KERNEL_SOURCES, "cage2/history.py")
 def remember_batch(memory, actions, success, times, horizon, bits, out, begin, end):  # type: ignore[no-untyped-def]
     """After a step of worlds [begin, end), or without one if `actions` is None; `times` are the steps of each episode,
     and at time 0 one has just begun. The last ten values tell the steps left: without a horizon (0), those until the
-    next multiple of 100 steps, which whoever counts its own steps knows."""
+    challenge may end the episode, which whoever counts its own steps knows."""
     for i in range(begin, end):
         if times[i] == 0:
             _forget(memory[i])
         elif actions is not None:
             _remember(memory[i], actions[i], success[i] == FALSE, bits[i])
-        _write(memory[i], bits[i], horizon - times[i] if horizon else PERIOD - times[i] % PERIOD, out[i])
+        _write(memory[i], bits[i], times[i], horizon, out[i])
 
 
 class MemoryObservation(gymnasium.Wrapper[np.ndarray, Any, np.ndarray, Any]):

@@ -86,10 +86,13 @@ class Agent(Defender):
         return out[0] if single else out
 
     def value(self, observation: np.ndarray) -> Any:
-        if self.policy.architecture.n_hidden_inputs:
-            raise InputError(f"{self.name} has no values: its critic saw the true state (--critic truth)")
         batch, single = self._batch(observation)
-        values = self.policy.evaluate(self._inputs(batch))[1].astype(np.float64) / self._reward_scale
+        inputs, unseen = self._inputs(batch), self.policy.architecture.n_hidden_inputs
+        if unseen and read_view(self.obs).kind != "belief":
+            raise InputError(f"{self.name} has no values: its critic saw the true state (--critic truth)")
+        if unseen:  # what is probable in the place of the truth, in the same words
+            inputs = np.hstack([inputs, batch[:, -unseen:]])
+        values = self.policy.evaluate(inputs)[1].astype(np.float64) / self._reward_scale
         return float(values[0]) if single else values
 
     def _choose(self, batch: np.ndarray, generator: np.random.Generator | None) -> np.ndarray:

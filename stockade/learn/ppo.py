@@ -62,11 +62,22 @@ class Iteration:
     seconds: dict[str, float] = field(default_factory=dict)  #: by phase; of threads side by side, their mean
 
 
+@dataclass
+class Shaping:
+    """Potential-based shaping: what a step adds to the potential is paid beside the reward. Returns leave it out."""
+
+    potential: Callable[[np.ndarray], np.ndarray]  #: of observations (n, inputs) -> (n,)
+    weight: float = 0.0  #: points for a potential of 1; whoever trains changes it on the way
+
+
 class Lane:
     """One vector environment, and its columns of the rollout."""
 
-    def __init__(self, envs: AnyVectorEnv, columns: slice, policy: Policy, rollout: Rollout, seed: int) -> None:
-        self.envs, self.columns, self.policy, self.rollout = envs, columns, policy, rollout
+    def __init__(
+        self, envs: AnyVectorEnv, columns: slice, policy: Policy, rollout: Rollout, seed: int,
+        shaping: Shaping | None = None,
+    ) -> None:  # fmt: skip
+        self.envs, self.columns, self.policy, self.rollout, self.shaping = envs, columns, policy, rollout, shaping
         self.chance = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, columns.start])))
         arch = policy.architecture
         self._shape, self._gates = arch.kernel_shape, np.array(arch.gates, np.int64)
@@ -97,6 +108,9 @@ class Lane:
             obs, reward, terminated, truncated, _ = self.envs.step(self.policy.actions[actions])
             self.obs = obs.reshape(len(obs), -1)
             r.rewards[t, columns] = reward * reward_scale
+            if self.shaping is not None and self.shaping.weight:
+                gained = self.shaping.potential(self.obs) - self.shaping.potential(r.obs[t, columns])
+                r.rewards[t, columns] += gained * (self.shaping.weight * reward_scale)
             r.ended[t, columns] = np.where(terminated, TERMINATED, np.where(truncated, TRUNCATED, RUNNING))
             r.dead[t, columns] = self.dead
             self.returns += reward
@@ -143,11 +157,13 @@ class PPO:
         horizon_is_end: nothing is earned after a truncation, see `PPOConfig.time_limit`.
         gates: which actions are possible shows in the observation: see `Architecture`.
         n_hidden_inputs: so many of the last values of an observation only the critic sees.
+        shaping: what is paid beside the reward.
     """
 
     def __init__(
         self, envs: Sequence[AnyVectorEnv], config: PPOConfig, seed: int, actions: Sequence[int] | None = None,
         horizon_is_end: bool = False, gates: tuple[int, ...] = (), n_hidden_inputs: int = 0,
+        shaping: Shaping | None = None,
     ) -> None:  # fmt: skip
         for one in envs:
             if not isinstance(one.single_action_space, gymnasium.spaces.Discrete) or one.single_action_space.start != 0:
@@ -157,7 +173,7 @@ class PPO:
             if one.metadata.get("autoreset_mode") is not AutoresetMode.NEXT_STEP:
                 raise ValueError("make the vector environment with autoreset_mode next_step")
         torch.set_num_threads(1)  # before the first weights: they too would depend on the number of threads
-        self.config, self.horizon_is_end, self._seed = config, horizon_is_end, seed
+        self.config, self.horizon_is_end, self._seed, self.shaping = config, horizon_is_end, seed, shaping
         n_inputs = math.prod(envs[0].single_observation_space.shape or ()) - n_hidden_inputs
         chosen = tuple(range(gymnasium.spaces.flatdim(envs[0].single_action_space)) if actions is None else actions)
         network = config.hidden, config.activation, config.shared
@@ -177,7 +193,8 @@ class PPO:
         ends = np.cumsum([0, *(one.num_envs for one in envs)]).tolist()
         self.rollout = Rollout(config.update_steps, ends[-1], n_inputs, envs[0].single_observation_space.dtype)
         columns = itertools.starmap(slice, itertools.pairwise(ends))
-        self.lanes = [Lane(one, part, self.policy, self.rollout, seed) for one, part in zip(envs, columns, strict=True)]
+        shared = self.policy, self.rollout, seed, self.shaping
+        self.lanes = [Lane(one, part, *shared) for one, part in zip(envs, columns, strict=True)]
         rows = -(-self.rollout.actions.size // config.shards)
         self._shards = [Workspace(self.policy, rows) for _ in range(config.shards)]
         self._gathered = [torch.from_numpy(np.zeros((w.rows, n_inputs), self.rollout.obs.dtype)) for w in self._shards]

@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import FrameType
@@ -24,7 +24,8 @@ import numpy as np
 import stockade
 from stockade.baselines import Defender
 from stockade.cage2.actions import ACTION_MASK, N_ACTIONS
-from stockade.cage2.features import N_FEATURES
+from stockade.cage2.features import FEATURE_NAMES, N_FEATURES
+from stockade.cage2.history import MEMORY_SIZE
 from stockade.cage2.red_view import RED_GATES, RED_OBS_SIZE
 from stockade.cage2.views import read_view
 from stockade.errors import InputError, SettingError
@@ -37,11 +38,14 @@ from stockade.learn.files import COLUMNS, LOWEST, WINDOW, MetricsFile, find_run,
 from stockade.learn.league import League
 from stockade.learn.mixture import Cell, cells_of, make_mixture
 from stockade.learn.policy import Policy, one_torch_thread
-from stockade.learn.ppo import PPO, AnyVectorEnv, Iteration
+from stockade.learn.ppo import PPO, AnyVectorEnv, Iteration, Shaping
 from stockade.learn.torch_ppo import TorchPPO, find_device
 from stockade.text import Shown, Table, duration, fixed, in_notebook, plural, progress_bar, size
 
 VALIDATION_SEED = 2_000_000_000  #: validation plays these seeds and on; no evaluation of a result may take them
+BONUS_UNTIL = 0.6  #: share of a training over which the bonus for finding out the rules runs out
+_FROM_CRITIC = "critic.0.weight"
+_SAYS_LEADERBOARD = MEMORY_SIZE + FEATURE_NAMES.index("the rules are leaderboard")
 BYTES_PER_WORLD = 1000  #: about what one environment takes, for a check before anything is made
 
 
@@ -94,17 +98,37 @@ def make_learner(config: TrainConfig, cells: list[Cell] | None = None) -> PPO:
     if config.device:
         return TorchPPO(envs[0], config.ppo, config.seed, actions, horizon_is_end, config.device)
     hidden = N_FEATURES if config.critic == "truth" else 0
-    return PPO(envs, config.ppo, config.seed, actions, horizon_is_end, RED_GATES if is_red else (), hidden)
+    shaping = Shaping(knows_rules) if config.rules_bonus else None
+    return PPO(envs, config.ppo, config.seed, actions, horizon_is_end, RED_GATES if is_red else (), hidden, shaping)
+
+
+def knows_rules(observations: np.ndarray) -> np.ndarray:
+    """(n,) from 0, where a belief takes both rule sets to be equally likely, to 1, where it knows which it is."""
+    return np.abs(2 * observations[:, _SAYS_LEADERBOARD] - 1)
 
 
 def _begin_with(policy: Policy, config: TrainConfig) -> None:
     """Take the weights of the policy that `config.start` names."""
     rules = "current" if config.rules == "both" else config.rules
     agent = load(str(config.start), config.runs, rules=rules)
-    if not isinstance(agent, Agent) or agent.policy.architecture != policy.architecture or agent.side != config.side:
+    seen_by_critic = policy.architecture.n_hidden_inputs
+    alike = {policy.architecture, replace(policy.architecture, n_hidden_inputs=0)}
+    if not isinstance(agent, Agent) or agent.policy.architecture not in alike or agent.side != config.side:
         problem = "has another network: take the settings that it was trained with, or leave out --start"
         raise SettingError("start", config.start, problem)
-    policy.load_weights(agent.policy.save_weights())
+    weights = agent.policy.save_weights()
+    if agent.policy.architecture != policy.architecture:
+        weights[_FROM_CRITIC] = _as_hidden(weights[_FROM_CRITIC], seen_by_critic, agent.obs == "truth")
+    policy.load_weights(weights)
+
+
+def _as_hidden(weight: np.ndarray, n_hidden: int, saw_truth: bool) -> np.ndarray:
+    """First layer of a critic that also sees the truth: it sees it from now on where it `saw_truth`, else it begins
+    by not looking."""
+    nothing = np.zeros((n_hidden, weight.shape[1]), weight.dtype)
+    if not saw_truth:
+        return np.vstack([weight, nothing])
+    return np.vstack([weight[:-n_hidden], nothing, weight[-n_hidden:]])
 
 
 def defenders(cells: list[Cell], runs: Path) -> dict[Cell, Player]:
@@ -250,7 +274,10 @@ class _Session:
                 if learner.episodes >= total:
                     break
                 done = learner.episodes
-                row = self._row(learner.iterate(min(1.0, done / total)))
+                progress = min(1.0, done / total)
+                if learner.shaping is not None:
+                    learner.shaping.weight = self.config.rules_bonus * max(0.0, 1 - progress / BONUS_UNTIL)
+                row = self._row(learner.iterate(progress))
                 count, every = plural(learner.episodes, "episode"), self.config.checkpoint_episodes
                 due = learner.episodes // every > done // every or learner.episodes >= total
                 if due and self.config.validation_episodes:

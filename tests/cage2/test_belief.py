@@ -122,9 +122,23 @@ def test_success_and_history_follow_from_the_bits_alone() -> None:
         assert np.array_equal(seen[:, :150], told[:, :150])
         failures += (memory.true_state().states["blue_success"] == FALSE).sum()
     assert failures > 200
-    clock = [name for name in FEATURE_NAMES if name.endswith("until the next 100")]
-    assert clock == list(FEATURE_NAMES[150:MEMORY_SIZE])
     assert len(FEATURE_NAMES) == seen.shape[1] == MEMORY_SIZE + len(PROBABILITIES)
+
+
+def test_the_clock_counts_down_to_where_the_challenge_ends_episodes() -> None:
+    """It tells the steps left to whoever knows the horizon, which is 30, 50 or 100, and never which of them it is."""
+    clock = FEATURE_NAMES[150:MEMORY_SIZE]
+    envs = [stockade.make_vec(1, obs="belief:16", horizon=horizon, red="sleep") for horizon in (30, 150)]
+    seen = [one.reset(seed=0)[0] for one in envs]
+    for t in range(150):
+        end = next(end for end in (30, 50, 100, 130, 150) if end > t)
+        facts = {"step 30 is over": t % 100 >= 30, "step 50 is over": t % 100 >= 50}
+        for name, value in zip(clock, seen[1][0, 150:MEMORY_SIZE], strict=True):
+            steps = name.removesuffix(" steps or more until the episode may end")
+            assert value == (facts[name] if name in facts else end - t >= int(steps)), (t, name)
+        if t < 30:
+            assert np.array_equal(*seen), "a horizon of 30 looks like one of 150 until it is over"
+        seen = [one.step(np.zeros(1, np.int64))[0] for one in envs]
 
 
 @pytest.mark.parametrize("backend", ["serial", "shared_memory"])

@@ -16,7 +16,7 @@ from stockade.errors import InputError, SettingError
 from stockade.learn import load
 from stockade.learn.config import CHAMPION, PPOConfig, TrainConfig
 from stockade.learn.mixture import Cell, cells_of, make_mixture, read_weights, share_out
-from stockade.learn.train import make_learner, train
+from stockade.learn.train import knows_rules, make_learner, train
 
 MIXED = TrainConfig(
     red="bline:2,meander,sleep", horizons="7,11:2", rules="both", n_envs=64, total_episodes=200,
@@ -118,6 +118,31 @@ def test_a_mixed_run_that_stops_goes_on_to_the_same_weights(tmp_path: Path) -> N
         second.iterate(0.5)
     for name, weight in whole.policy.save_weights().items():
         assert np.array_equal(weight, second.policy.save_weights()[name]), name
+
+
+def test_finding_out_the_rules_is_paid_for_once() -> None:
+    """In an episode the bonus adds up to its weight times what is known at the end; returns leave it out."""
+    config = dataclasses.replace(
+        MIXED, red="bline", rules="both", obs="belief:16", horizons="9", untold=0.5, rules_bonus=4.0,
+        ppo=dataclasses.replace(MIXED.ppo, update_steps=10),
+    )  # fmt: skip
+    with_bonus, without = make_learner(config), make_learner(dataclasses.replace(config, rules_bonus=0.0))
+    assert without.shaping is None
+    assert with_bonus.shaping is not None
+    with_bonus.shaping.weight = 4.0
+    (paid, returns), (unpaid, same) = (
+        (learner.rollout.rewards, learner.collect().returns) for learner in (with_bonus, without)
+    )
+    assert np.array_equal(returns, same)
+    alive = ~with_bonus.rollout.dead
+    bonus = np.where(alive, paid - unpaid, 0).sum(0) / config.ppo.reward_scale
+    after_nine_steps = with_bonus.rollout.obs[9]
+    known = knows_rules(after_nine_steps)
+    told = np.isin(with_bonus.rollout.obs[0, :, -1], (0.0, 1.0))
+    assert told.any()
+    assert not bonus[told].any()
+    assert (known[~told] > 0.05).any()
+    assert np.allclose(bonus[~told], 4 * known[~told], atol=1e-4)
 
 
 def test_worlds_of_another_mixture_are_refused() -> None:

@@ -15,12 +15,12 @@ import pytest
 from stockade import RewardWeights
 from stockade.errors import InputError
 from stockade.learn.checkpoint import CheckpointFolder
-from stockade.learn.config import PPOConfig, TrainConfig
+from stockade.learn.config import LEARNER, PPOConfig, TrainConfig
 from stockade.learn.files import COLUMNS, MetricsFile, read_metrics
 from stockade.learn.train import StopSignals, TrainingDiverged, find_run, make_learner, read_config, train
 from tests.processes import after_calls
 
-PPO = PPOConfig(update_steps=50, minibatch_size=400, hidden=(16,))
+PPO = dataclasses.replace(LEARNER, update_steps=50, minibatch_size=400, hidden=(16,))
 CONFIG = TrainConfig(
     total_episodes=400, n_envs=16, horizon=20, checkpoint_episodes=60, tensorboard=False, seed=5, ppo=PPO
 )
