@@ -35,7 +35,7 @@ from stockade.learn.mixture import cells_of
 from stockade.learn.policy import one_torch_thread
 from stockade.learn.ppo import PPO
 from stockade.learn.train import make_envs, make_learner
-from stockade.text import Table, fixed, interval
+from stockade.text import Table, interval
 
 PAGE, FILE = Path("docs/concepts/belief.md"), RESULTS / "belief" / "views.json"
 RED, RULES, HORIZON = "meander", "leaderboard", 100
@@ -265,10 +265,9 @@ def scores(entries: list[dict[str, Any]]) -> str:
         own = {entry["seed"]: entry for entry in entries if entry["case"] == case}
         label = CASES[case].label.format(window=next(iter(own.values()))["window"])
         episodes = " and ".join(f"{n:,}" for n in sorted({entry["episodes"] for entry in own.values()}))
-        minutes = fixed(sum(entry["seconds"] for entry in own.values()) / len(own) / 60, 1)
         returns = [interval(own[s]["mean"], own[s]["interval"]) if s in own else None for s in seeds]
-        rows.append([label, episodes, minutes, *returns])
-    head = ["what the agent sees", "episodes", "minutes", *(f"seed {seed}" for seed in seeds)]
+        rows.append([label, episodes, *returns])
+    head = ["what the agent sees", "episodes", *(f"seed {seed}" for seed in seeds)]
     return Table(head, rows, align="l" + "r" * (len(head) - 1)).markdown() + "\n" if rows else ""
 
 

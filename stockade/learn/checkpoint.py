@@ -25,6 +25,7 @@ from stockade.text import plural
 
 FORMAT = "stockade checkpoint"
 VERSION = 1
+_DIGITS = 16  #: of the checksum in the name of a file of arrays
 
 
 class CheckpointError(InputError):
@@ -45,7 +46,7 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     content = format_arrays({name: np.ascontiguousarray(array) for name, array in checkpoint.arrays.items()})
     digest = hashlib.sha256(content).hexdigest()
-    arrays = path.with_name(f"{path.name}-{digest[:16]}.safetensors")
+    arrays = path.with_name(f"{path.name}-{digest[:_DIGITS]}.safetensors")
     head = {"format": FORMAT, "version": VERSION, "arrays": arrays.name, "sha256": digest, "rest": checkpoint.rest}
     try:
         write_durably(arrays, content)
@@ -55,7 +56,7 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
         if not where.exists() or arrays.name.encode() not in where.read_bytes():  # it would only take space
             arrays.unlink(missing_ok=True)
         raise
-    for old in path.parent.glob(f"{path.name}-*.safetensors"):
+    for old in _arrays_of(path):
         if old != arrays:
             old.unlink(missing_ok=True)
 
@@ -84,7 +85,7 @@ def load(path: Path) -> Checkpoint:
 
 def remove(path: Path) -> None:
     _json_of(path).unlink(missing_ok=True)  # first, so that it never points to nothing
-    for arrays in path.parent.glob(f"{path.name}-*.safetensors"):
+    for arrays in _arrays_of(path):
         arrays.unlink(missing_ok=True)
 
 
@@ -143,6 +144,11 @@ class CheckpointFolder:
 
 def _json_of(path: Path) -> Path:
     return path.with_name(path.name + ".json")
+
+
+def _arrays_of(path: Path) -> list[Path]:
+    """All files of arrays under this name; those of `NAME-more` are another's."""
+    return list(path.parent.glob(f"{path.name}-{'[0-9a-f]' * _DIGITS}.safetensors"))
 
 
 def _checksum(head: dict[str, Any]) -> str:

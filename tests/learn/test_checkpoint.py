@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stockade.learn import checkpoint as module
-from stockade.learn.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, load, save
+from stockade.learn.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, load, remove, save
 
 
 def sample(number: int = 1) -> Checkpoint:
@@ -166,3 +166,13 @@ def test_a_full_disk_leaves_the_old_one_and_the_run_alive(
     assert_same(folder.load_best(), sample(1))
     assert sum(path.suffix == ".safetensors" for path in tmp_path.iterdir()) == 2, "a failed save leaves its arrays"
     assert not list(tmp_path.glob(".*"))
+
+
+def test_a_name_that_begins_like_another_leaves_that_alone(tmp_path: Path) -> None:
+    for name in ("mine-told", "mine"):
+        save(tmp_path / name, Checkpoint({"x": np.arange(3.0)}, {}))
+    save(tmp_path / "mine", Checkpoint({"x": np.arange(4.0)}, {}))
+    assert len(load(tmp_path / "mine-told").arrays["x"]) == 3
+    remove(tmp_path / "mine")
+    assert len(load(tmp_path / "mine-told").arrays["x"]) == 3
+    assert len(list(tmp_path.glob("*.safetensors"))) == 1
