@@ -76,20 +76,15 @@ for name, sample in returns.items():
 # ## Train
 #
 # `stockade.train` is PPO with settings that suit this game. Twenty thousand episodes of 30 steps are enough
-# for a first defender. The defaults are made for longer trainings; for a short one we learn faster
-# (`learning_rate`) and more often (`update_steps`, `minibatch_size`), and leave out decoys that can never
-# work (`action_mask`). Everything about the run goes to a folder, so that nothing is lost if you close the
-# notebook.
+# for a first defender. The defaults are made for longer trainings; for a short one we learn more often
+# (`update_steps`). Everything about the run goes to a folder, so that nothing is lost if you close the notebook.
 
 # %%
 result = stockade.train(
     red="bline",
     horizon=30,
     total_episodes=20_000,
-    learning_rate=2e-3,
     update_steps=50,
-    minibatch_size=1280,
-    action_mask=True,
     progress=False,
 )
 result
