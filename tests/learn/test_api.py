@@ -16,7 +16,7 @@ import torch
 
 import stockade
 from stockade.errors import InputError
-from stockade.learn.config import PPOConfig
+from stockade.learn.config import LEARNER
 from stockade.learn.files import COLUMNS
 from stockade.learn.train import StopSignals, train
 
@@ -32,7 +32,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> "stockade.learn.train.Tr
 def test_keywords_reach_the_world_and_the_learner(result) -> None:
     config = result.config
     assert (config.red, config.horizon, config.n_envs, config.obs) == ("meander", 10, 8, "bits")
-    assert config.ppo == PPOConfig(update_steps=20, minibatch_size=80, hidden=(8,))
+    assert config.ppo == dataclasses.replace(LEARNER, update_steps=20, minibatch_size=80, hidden=(8,))
     assert json.loads((result.folder / "config.json").read_text())["red"] == "meander"
 
 

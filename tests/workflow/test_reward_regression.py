@@ -60,4 +60,6 @@ def test_the_same_seed_gives_the_numbers_of_the_first_version(number: int, tmp_p
     posterior = session.strategy.value_model().posterior()
     named = [TYPES.describe(order) for order in ORDERS]
     for order, *numbers in recorded["ranking"]:
-        assert [known(float(x[named.index(order)])) for x in posterior] == numbers
+        # Sums of doubles differ in the last bits between processors of one maker, too; trainings above must not.
+        found_numbers = [known(float(x[named.index(order)])) for x in posterior]
+        assert found_numbers == [n if n is None else pytest.approx(n, rel=1e-9, abs=1e-9) for n in numbers]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from stockade.workflow import together
 from stockade.workflow.config import SearchConfig
 from stockade.workflow.policies import load_search
 from stockade.workflow.search import SearchResult, search
+from stockade.workflow.summary import rising
 from stockade.workflow.together import JUDGE_SEED
 from tests.processes import after_calls
 
@@ -200,8 +202,18 @@ def test_numbers_that_would_end_in_nothing_are_refused_at_once(
     assert not (tmp_path / "x").exists()
 
 
-def test_values_that_still_rise_are_called_lower_bounds(whole: SearchResult) -> None:
-    assert "they are lower bounds" in whole.verdict.replace("\n  ", " ")  # 1,200 episodes are far too few
+@pytest.mark.parametrize(
+    ("best", "loser", "said"), [(0.0, 0.0, False), (1.0, 0.0, True), (0.0, 1.0, False), (0.0, 12.0, True)]
+)
+def test_values_that_still_rise_are_called_lower_bounds(best: float, loser: float, said: bool) -> None:
+    """Those of the best order, and of others that might catch up; the gains are those of the last rounds."""
+    rounds = np.full((30, 1, 2), [-4.0, -20.0])
+    rounds[:-2, 0] -= best, loser
+    outcome: Any = SimpleNamespace(curves={"values": rounds.tolist()})
+    verdict: Any = SimpleNamespace(orders=[SimpleNamespace(value=v) for v in rounds[-1, 0]], margin=0.3)
+    remarks = rising(outcome, verdict)
+    assert bool(remarks) == said
+    assert all("they are lower bounds" in remark and f"{max(best, loser):.1f} points" in remark for remark in remarks)
 
 
 def test_certifying_again_never_mixes_orders_or_budgets(finished: Path) -> None:
