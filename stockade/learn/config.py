@@ -209,9 +209,9 @@ class TrainConfig:
         require(self, ("validation_episodes",), lambda v: v >= 0, "must be 0 or more")
         require(self, ("untold",), lambda v: 0 <= v < 1, "must be below 1; for all of them take --no-tell-rules")
         require(self, ("untold",), lambda v: not v or self.belief_rules, "is for --rules both and --obs belief")
-        believes = self.obs.split(":")[0] == "belief" and not self.device
-        require(self, ("rules_bonus",), lambda v: not v or (v > 0 and self.rules == "both" and believes),
-                "must be 0 or more, and is for --rules both and --obs belief, without --device")  # fmt: skip
+        believes = self.obs.split(":")[0] == "belief" and self.side == "blue" and not self.device
+        problem = "must be 0 or more, and is for a defender with --rules both and --obs belief, without --device"
+        require(self, ("rules_bonus",), lambda v: not v or (v > 0 and self.rules == "both" and believes), problem)
         if self.device:
             beside = f"is not possible beside --device {self.device}"
             require(self, ("side",), lambda v: v == "blue", f"{beside}, where only blue learns")

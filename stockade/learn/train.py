@@ -44,7 +44,6 @@ from stockade.text import Shown, Table, duration, fixed, in_notebook, plural, pr
 
 VALIDATION_SEED = 2_000_000_000  #: validation plays these seeds and on; no evaluation of a result may take them
 BONUS_UNTIL = 0.6  #: share of a training over which the bonus for finding out the rules runs out
-_FROM_CRITIC = "critic.0.weight"
 _SAYS_LEADERBOARD = MEMORY_SIZE + FEATURE_NAMES.index("the rules are leaderboard")
 BYTES_PER_WORLD = 1000  #: about what one environment takes, for a check before anything is made
 
@@ -111,14 +110,14 @@ def _begin_with(policy: Policy, config: TrainConfig) -> None:
     """Take the weights of the policy that `config.start` names."""
     rules = "current" if config.rules == "both" else config.rules
     agent = load(str(config.start), config.runs, rules=rules)
-    seen_by_critic = policy.architecture.n_hidden_inputs
     alike = {policy.architecture, replace(policy.architecture, n_hidden_inputs=0)}
     if not isinstance(agent, Agent) or agent.policy.architecture not in alike or agent.side != config.side:
         problem = "has another network: take the settings that it was trained with, or leave out --start"
         raise SettingError("start", config.start, problem)
     weights = agent.policy.save_weights()
     if agent.policy.architecture != policy.architecture:
-        weights[_FROM_CRITIC] = _as_hidden(weights[_FROM_CRITIC], seen_by_critic, agent.obs == "truth")
+        first, n_hidden = "critic.0.weight", policy.architecture.n_hidden_inputs
+        weights[first] = _as_hidden(weights[first], n_hidden, agent.obs == "truth")
     policy.load_weights(weights)
 
 

@@ -145,6 +145,23 @@ def test_finding_out_the_rules_is_paid_for_once() -> None:
     assert np.allclose(bonus[~told], 4 * known[~told], atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rules": "current"},
+        {"obs": "memory"},
+        {"obs": "truth"},
+        {"side": "red"},
+        {"device": "cpu"},
+        {"rules_bonus": -1.0},
+    ],
+)
+def test_a_bonus_that_could_not_be_paid_is_refused(changes: dict) -> None:
+    possible = TrainConfig(rules="both", obs="belief", rules_bonus=1.0)
+    with pytest.raises(SettingError, match=r"rules_bonus=.* is for a defender"):
+        dataclasses.replace(possible, **changes)
+
+
 def test_worlds_of_another_mixture_are_refused() -> None:
     arrays, rest = make_learner(MIXED).state()
     other = make_learner(dataclasses.replace(MIXED, horizons="7"))
