@@ -28,7 +28,8 @@ def fork_server():
 
 @contextmanager
 def interrupted(envs) -> Iterator[None]:
-    """Ctrl-C while the workers have something to do for the parent."""
+    """Ctrl-C while the workers have something to do for the parent, which it does not wake: the signal goes to another
+    thread, which is as if it came right before the main one fell asleep."""
     waits, land = threading.Event(), envs._land_all
 
     def land_all(deadline):
@@ -37,7 +38,7 @@ def interrupted(envs) -> Iterator[None]:
 
     def interrupt():
         assert waits.wait(PATIENCE)
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
     thread.start()

@@ -11,6 +11,7 @@ import time
 
 from stockade.vector.asynchronous import AsyncVectorEnv
 from stockade.vector.host import SliceSpec
+from stockade.vector.local.channel import seconds_to_sleep
 from stockade.vector.local.env import PoolConfig, ProcessVectorEnv, ProcessWorker, pollable
 
 _SHORTEST_NAP, _LONGEST_NAP = 0.0003, 0.02
@@ -61,7 +62,7 @@ class AsyncPoolVectorEnv(AsyncVectorEnv, ProcessVectorEnv):
             time.sleep(nap)
             if self._land(0.0):
                 return True
-        events = self._selector.select(seconds)
+        events = self._selector.select(seconds_to_sleep(seconds))
         for key, _ in events:
             worker = key.data
             if worker is None:

@@ -19,6 +19,8 @@ _CHUNK = 1 << 20
 _MAX_FDS = 8
 _LARGE = 1 << 16
 _GONE = "the other side is gone"
+#: Seconds. A Ctrl-C that comes between Python's last look for signals and its falling asleep does not wake it.
+LONGEST_SLEEP = 1.0
 
 
 class Channel:
@@ -81,9 +83,15 @@ def _seconds_until(deadline: float | None) -> float | None:
     return None if deadline is None else max(0.001, deadline - time.monotonic())
 
 
-def milliseconds_until(deadline: float | None) -> int | None:
-    """For `poll`: None waits for ever; never a zero before the deadline has passed."""
-    return None if deadline is None else max(0, int((deadline - time.monotonic()) * 1000) + 1)
+def seconds_to_sleep(seconds: float | None) -> float:
+    """At most `LONGEST_SLEEP` of them; None is for ever."""
+    return LONGEST_SLEEP if seconds is None else min(seconds, LONGEST_SLEEP)
+
+
+def milliseconds_until(deadline: float | None) -> int:
+    """For `poll`: as `seconds_to_sleep`, None is for ever; never a zero before the deadline has passed."""
+    left = seconds_to_sleep(None if deadline is None else deadline - time.monotonic())
+    return max(0, int(left * 1000) + 1)
 
 
 def to_worker(message: Any) -> bytes:

@@ -159,7 +159,8 @@ class ProcessWorker(Worker):
             self.channel.send(payload, deadline)
 
     def wait(self, deadline: float | None) -> bool:
-        """Sleep until this worker has replied (True), or some worker has died or the deadline has passed (False)."""
+        """Sleep until this worker has replied (True); False if some worker has died, the deadline has passed, or it was
+        time to look for a Ctrl-C."""
         return self.reply_fd in dict(self._poll.poll(milliseconds_until(deadline)))
 
     @_whole
