@@ -24,7 +24,6 @@ from stockade.cage2.actions import ACTION_NAMES
 from stockade.cage2.batch import Snapshot
 from stockade.cage2.config import WorldConfig
 from stockade.cage2.history import MEMORY_SIZE
-from stockade.cage2.state import USER_ACCESS
 from stockade.cores import available_cores
 from stockade.learn.agents import Agent, Player
 from stockade.replay.episode import Episode, native_worlds, seen_by
@@ -91,7 +90,6 @@ class Analysis:
     steps: tuple[Judgement, ...]
     rollouts: int
     continued_by: str  #: name of the policy that played on
-    held: np.ndarray | None = None  #: (T + 1, 13) `fair`: how likely red is on a host, given what blue has seen
 
     def worst(self, most: int = 12) -> list[int]:
         """Steps (from 0) with a label that names a loss, the greatest loss first."""
@@ -181,10 +179,9 @@ class Start:
 
     states: Snapshot  #: of one world, or of one for each rollout
     exact: bool = True  #: the states agree with all that blue had seen
-    held: np.ndarray | None = None  #: (13,) share of the sampled states with red on each host
 
 
-def beliefs(episode: Episode, particles: int, rollouts: int, seed: int) -> Iterator[Start]:
+def consistent_states(episode: Episode, particles: int, rollouts: int, seed: int) -> Iterator[Start]:
     """T + 1 samples of states that are consistent with what blue has seen until then: a particle filter.
 
     Blue's actions are tried on many worlds. Those that show something else than blue saw are replaced by copies of
@@ -198,9 +195,8 @@ def beliefs(episode: Episode, particles: int, rollouts: int, seed: int) -> Itera
             agree = np.flatnonzero(wrong == wrong.min())
             sources = np.where(wrong == wrong.min(), np.arange(particles), generator.choice(agree, particles))
             worlds.restore(_rows(worlds.snapshot(), sources), seed=int(generator.integers(2**62)))
-            held = (worlds.true_state().red_access >= USER_ACCESS).mean(axis=0)
             chosen = generator.choice(particles, rollouts, replace=particles < rollouts)
-            yield Start(_rows(worlds.snapshot(), chosen), not wrong.min(), held)
+            yield Start(_rows(worlds.snapshot(), chosen), not wrong.min())
             if t < len(episode):
                 seen, *_ = worlds.step(np.full(particles, episode.actions[t]))
 
@@ -225,8 +221,9 @@ def analyse(
         progress: object with `update(n)`, called after every step.
     """
     view: View = "fair" if particles else "hindsight"
-    fair = list(beliefs(episode, particles, rollouts, seed)) if particles else []
-    starts = fair or [Start(snapshot) for snapshot in episode.snapshots]
+    starts = [Start(snapshot) for snapshot in episode.snapshots]
+    if particles:
+        starts = list(consistent_states(episode, particles, rollouts, seed))
     threads = min(threads or available_cores(), len(episode))
 
     def work(k: int) -> list[tuple[int, Judgement]]:
@@ -242,5 +239,4 @@ def analyse(
 
     with ThreadPoolExecutor(threads) as pool:
         judged = dict(entry for part in pool.map(work, range(threads)) for entry in part)
-    held = np.array([start.held for start in fair]) if fair else None
-    return Analysis(view, tuple(judged[t] for t in range(len(episode))), rollouts, player.name, held)
+    return Analysis(view, tuple(judged[t] for t in range(len(episode))), rollouts, player.name)

@@ -5,6 +5,7 @@ player, world, seed -> record -> Episode: true states, what blue saw, actions of
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,14 @@ import numpy as np
 from stockade.baselines import Defender
 from stockade.cage2.actions import ACTION_HOST, ACTION_KIND, RESTORE
 from stockade.cage2.batch import Snapshot
-from stockade.cage2.config import WorldConfig
+from stockade.cage2.belief import Belief, BeliefFilter
+from stockade.cage2.config import GREEN, WorldConfig
 from stockade.cage2.history import CLOCK
 from stockade.cage2.scenario import HOST_COST, HOSTS, RESTORE_COST, SERVICE_DOWN_COST, SERVICE_HOST
-from stockade.cage2.state import INITIAL, OBS_SIZE, ROOT_ACCESS, WORLD
+from stockade.cage2.state import INITIAL, MOST_PLANS, OBS_SIZE, ROOT_ACCESS, WORLD
+from stockade.cage2.variants import Red, read_red
 from stockade.cage2.verify import TraceError, load_trace
+from stockade.cage2.views import POSSIBLE_REDS
 from stockade.errors import InputError, SettingError
 from stockade.learn.agents import Agent, Player, as_player
 from stockade.learn.evaluate import reference_envs
@@ -209,6 +213,29 @@ def _order_of(policy: Any) -> str:
         return ""
     bound: Any = policy
     return f"{bound.units.describe(bound.order)} (judge: {bound.judge})"
+
+
+def belief_of(episode: Episode) -> Belief:
+    """What blue had reason to believe at the start and after each step, (T + 1, ...): the policy's own belief, if it
+    has one, else that of somebody who does not know who attacks, nor by which rules."""
+    view = episode.config.view
+    obs = str(view) if view.kind == "belief" else f"belief:64:both:{_suspects(episode.config)}"
+    belief = BeliefFilter(1, obs)
+    found = [belief.belief()]
+    found += [belief.update([action], seen[None, :OBS_SIZE])
+              for action, seen in zip(episode.actions, episode.seen[1:], strict=True)]  # fmt: skip
+    return Belief.of(np.concatenate([one.features for one in found]))
+
+
+def _suspects(config: WorldConfig) -> str:
+    """The challenge's attackers, and who really attacks if a belief can know it; with staff as they really are."""
+    plans = list(read_red(POSSIBLE_REDS).plans)
+    rate = GREEN[config.green] if isinstance(config.green, str) else config.green
+    with contextlib.suppress(SettingError):  # the mix of these, or an attacker that learned
+        plans += read_red(config.red).plans
+    if rate:
+        plans = [tuple(replace(phase, green=rate) for phase in plan) for plan in plans]
+    return str(Red(tuple(dict.fromkeys(plans))[-MOST_PLANS:]))
 
 
 def is_stateless(player: Player) -> bool:

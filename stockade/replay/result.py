@@ -21,12 +21,13 @@ import numpy as np
 
 from stockade.cage2 import scenario
 from stockade.cage2.actions import ACTION_HOST, ACTION_NAMES, EXPLOIT, FALSE, RED_TARGETS, RED_TYPES
+from stockade.cage2.belief import Belief
 from stockade.cage2.scenario import DECOYS, HOSTS, N_HOSTS, SUBNET_HOSTS
 from stockade.cage2.state import OBS_SIZE
 from stockade.cage2.truth import ACCESS_NAMES, RED_NAMES, TrueState
 from stockade.files import json_ready, write_durably
 from stockade.replay.analysis import KNOWS, LABELS, Analysis, Judgement
-from stockade.replay.episode import Episode
+from stockade.replay.episode import Episode, belief_of
 from stockade.text import Table, fixed
 
 FORMAT = 1  #: of `to_dict()`
@@ -76,6 +77,7 @@ class Replay:
             "advisor": e.advisor, **NETWORK,
             "states": [self._state(t) for t in range(len(e) + 1)],
             "steps": [self._step(t) for t in range(len(e))],
+            "belief": _belief(belief_of(e)),
             "analyses": [_analysis(analysis) for analysis in self.analyses],
         })  # fmt: skip
 
@@ -207,8 +209,12 @@ def _analysis(analysis: Analysis) -> dict[str, Any]:
         "steps": [_judgement(step) for step in analysis.steps],
         "worst": [{"step": t + 1, "text": analysis.in_words(t), "label": analysis.steps[t].label}
                   for t in analysis.worst()],
-        "held": None if analysis.held is None else np.round(analysis.held, 2),
     }  # fmt: skip
+
+
+def _belief(belief: Belief) -> dict[str, Any]:
+    """Probabilities at the start and after each step, of what the page shows."""
+    return {name: np.round(getattr(belief, name), 3) for name in ("access", "root", "attacker", "leaderboard")}
 
 
 def _judgement(step: Judgement) -> dict[str, Any]:

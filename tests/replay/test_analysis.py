@@ -9,7 +9,7 @@ from stockade.cage2.config import WorldConfig
 from stockade.cage2.scenario import SERVICE_HOST
 from stockade.cage2.state import OBS_SIZE, USER_ACCESS, WORLD
 from stockade.learn.agents import as_player
-from stockade.replay.analysis import Judgement, Rollouts, analyse, beliefs, candidates, judge
+from stockade.replay.analysis import Judgement, Rollouts, analyse, candidates, consistent_states, judge
 from stockade.replay.episode import record, record_trace
 from tests.cage2.traces import TRACES
 
@@ -146,12 +146,12 @@ def test_sampled_states_show_what_blue_saw_and_are_as_likely_as_the_truth_is(cha
     said, true = [], []
     for seed in range(8):
         episode = record(champion, WorldConfig(red="meander", horizon=60), seed)
-        for t, start in enumerate(beliefs(episode, 1000, 50, seed)):
+        for t, start in enumerate(consistent_states(episode, 1000, 500, seed)):
             worlds = start.states.worlds.reshape(-1).view(WORLD)
             if start.exact:
-                shown = worlds["obs"][:, :13].copy().view(np.uint8).reshape(50, OBS_SIZE)
+                shown = worlds["obs"][:, :13].copy().view(np.uint8).reshape(500, OBS_SIZE)
                 assert (shown == episode.seen[t, :OBS_SIZE]).all()
-            said.append(start.held)
+            said.append((worlds["red_access"] >= USER_ACCESS).mean(axis=0))
             true.append(episode.truth["red_access"][t] >= USER_ACCESS)
     said, true = np.concatenate(said), np.concatenate(true)
     assert true[said > 0.98].mean() > 0.97

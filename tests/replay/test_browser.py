@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import stockade
+from stockade.cage2.belief import BeliefFilter
 from stockade.cage2.scenario import HOSTS
 from stockade.cage2.truth import ACCESS_NAMES
 from stockade.replay.result import BELIEF
@@ -96,6 +97,24 @@ def test_hosts_where_truth_and_belief_differ_are_marked(browser, page, replay):
         assert marked == differ
         some = some or bool(differ)
     assert some
+
+
+def test_each_step_says_who_probably_attacks_and_where_red_probably_is(browser, page, replay):
+    browser.open(page)
+    belief = BeliefFilter(1)
+    for step in range(STEPS + 1):
+        if step:
+            now = belief.update(replay.episode.actions[step - 1 : step], replay.episode.seen[step, :52][None])
+        else:
+            now = belief.reset()
+        go_to(browser, step)
+        said = dict(re.findall(r"(B_line|Meander|leaderboard) (\d+)%", browser.text("suspects")))
+        for name, chance in [("B_line", now.attacker[0, 1]), ("Meander", now.attacker[0, 2])]:
+            assert int(said.get(name, 0)) == pytest.approx(100 * chance, abs=0.6)
+        assert int(said["leaderboard"]) == pytest.approx(100 * now.leaderboard[0], abs=0.6)
+        notes = browser.run("return [...document.querySelectorAll('.host .note')].map((note) => note.textContent)")
+        likely = {int(note[:-5]) for note in notes if note.endswith("% red")}
+        assert likely <= {round(100 * chance) for chance in now.access[0].tolist()}
 
 
 def test_buttons_step_jump_and_stop_at_the_ends(browser, page):

@@ -6,13 +6,14 @@ import pytest
 import stockade
 from stockade.cage2.actions import ACTION_NAMES, SLEEP
 from stockade.cage2.config import WorldConfig
+from stockade.cage2.history import MEMORY_SIZE
 from stockade.cage2.state import OBS_SIZE
 from stockade.cage2.verify import TraceError
 from stockade.errors import InputError
 from stockade.learn.agents import as_player
 from stockade.learn.evaluate import play
 from stockade.replay.analysis import Rollouts
-from stockade.replay.episode import is_stateless, record, record_cyborg, record_trace
+from stockade.replay.episode import belief_of, is_stateless, record, record_cyborg, record_trace
 from stockade.replay.result import Replay
 from tests.cage2.traces import TRACES, load, shortened
 from tests.integrations.conftest import cyborg_stand_in  # noqa: F401
@@ -39,6 +40,28 @@ def test_costs_by_cause_and_host_are_the_parts_of_the_reward():
             assert -sum(cost for name, _, cost in episode.costs(t) if name == cause) == pytest.approx(part)
         causes |= {name for name, _, _ in episode.costs(t)}
     assert causes >= {"root", "restore"}
+
+
+def test_the_belief_shown_is_the_one_that_the_policy_saw():
+    episode = record(as_player(stockade.load("challenger")), WorldConfig(red="meander", horizon=40), 5)
+    belief = belief_of(episode)
+    assert np.array_equal(belief.features, episode.seen[:, MEMORY_SIZE:])
+    assert belief.attacker[-1, 2] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("red", "green"), [("bline", "sleep"), ("meander", "active"), ("bline+delay:12", 0.3), ("nemesis", "sleep")]
+)
+def test_a_policy_without_a_belief_is_shown_one_too(red, green):
+    """Where red really is, is mostly called likely, and where it is not, unlikely; whoever attacks."""
+    likely, unlikely = [], []
+    for seed in range(5):
+        episode = record(as_player(stockade.load("react-restore")), WorldConfig(red=red, green=green, horizon=50), seed)
+        access, held = belief_of(episode).access, episode.truth["red_access"] > 0
+        likely.append(access[held].mean())
+        unlikely.append(access[~held].mean())
+    assert np.mean(likely) > 0.7
+    assert np.mean(unlikely) < 0.1
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ function showBelief(drawn, state, h, chance) {
   return seen;
 }
 
-/** Shows a state and what was done in the step that led to it; `held` is how likely red is there, or null. */
+/** Shows a state and what was done in the step that led to it; `held` is how likely red is on each host. */
 function showNetwork(drawn, content, state, step, held) {
   drawn.parts.forEach((part, h) => {
     const access = state.access[h], belief = state.belief[h], data = part.group.dataset;
@@ -128,7 +128,7 @@ function showNetwork(drawn, content, state, step, held) {
     part.truth.note.textContent = h === content.foothold ? "foothold" : state.service_down && service ? service :
       sessions ? count(sessions, "session") : service;
     part.truth.level.setAttribute("y", part.truth.note.textContent ? 40 : 47);
-    const seen = showBelief(drawn, state, h, held && h !== content.foothold ? Math.round(100 * held[h]) : 0);
+    const seen = showBelief(drawn, state, h, h === content.foothold ? 0 : Math.round(100 * held[h]));
     const extras = [];
     if (state.n_decoys[h]) extras.push(count(state.n_decoys[h], "decoy"));
     if (state.files[h]) extras.push("files");

@@ -10,6 +10,7 @@
 
   const points = (value) => value.toFixed(1).replace("-", "−");
   const two = (value) => value.toFixed(2).replace("-", "−");
+  const percent = (share) => `${Math.round(100 * share)}%`;
   const signed = (value) => (value > 0 ? "+" : "") + two(value);
 
   function begin() {
@@ -24,7 +25,6 @@
     if (content.advisor) at("policy-title").textContent = `What ${content.advisor} would do`;
     at("judged").hidden = at("worst-card").hidden = !content.analyses.length;
     at("marked").hidden = !content.analyses.length;
-    at("chance-legend").hidden = !content.analyses.some((analysis) => analysis.held);
     at("views").replaceChildren(...content.analyses.map((analysis, k) => {
       const button = make("button", { type: "button", role: "radio" }, analysis.view);
       button.addEventListener("click", () => { view = k; choose(); });
@@ -95,8 +95,8 @@
     at("reward").textContent = step ? points(step.reward) : "–";
     at("return").textContent = points(returns[now]);
     at("costs").replaceChildren(...costItems(step));
-    const fair = content.analyses.find((analysis) => analysis.held);
-    showNetwork(network, content, state, step, fair ? fair.held[now] : null);
+    showNetwork(network, content, state, step, content.belief.access[now]);
+    at("suspects").textContent = suspects();
     cursor(now);
     showPolicy(step);
     showJudgement(step);
@@ -106,6 +106,16 @@
     at("last").disabled = at("forward").disabled = now === total;
     at("loss").disabled = nextLoss() === null;
     at("marked").disabled = nextMarked() === null;
+  }
+
+  /** Who probably attacks, and by which rules; what is missing to 100% acts as none of them does. */
+  function suspects() {
+    const { attacker, leaderboard } = content.belief;
+    const others = ["nobody", "B_line", "Meander"].map((name, k) => [name, attacker[now][k]]);
+    const unknown = 1 - attacker[now].reduce((sum, chance) => sum + chance);
+    const shown = [...others, ["somebody else", unknown]].filter(([, chance]) => chance >= 0.005);
+    return `Given all that blue has seen: ${shown.map(([name, chance]) => `${name} ${percent(chance)}`).join(", ")}; ` +
+      `rules leaderboard ${percent(leaderboard[now])}.`;
   }
 
   function blueWords(step) {
@@ -173,17 +183,17 @@
     const state = content.states[now], h = selected, host = content.hosts[h];
     network.parts.forEach((part, k) => part.group.classList.toggle("selected", picked && k === h));
     at("host-title").textContent = `${host.name}, ${now ? `after step ${now}` : "at the start"}`;
-    const fair = content.analyses.find((analysis) => analysis.held);
     const decoys = content.decoys.filter((name, d) => (state.decoys[h] >> d) & 1).map((name) => name.replace("Decoy", ""));
     const files = [state.files[h] & 1 ? "cmd" : "", state.files[h] & 2 ? "escalate" : ""].filter(Boolean);
     const rows = [
-      ["Red’s access", state.access[h]], ["Blue believes", state.belief[h]], ["Blue sees in this step", state.activity[h]],
+      ["Red’s access", state.access[h]], ["Blue believes", state.belief[h]],
+      ["Red is here, given all that blue has seen", `${percent(content.belief.access[now][h])}, as root ${percent(content.belief.root[now][h])}`],
+      ["Blue sees in this step", state.activity[h]],
       ["Red’s sessions", `${state.sessions[h]}, of which a Remove would end ${state.removable[h]}`],
       ["Decoys", decoys.join(", ") || "none"], ["Files of red", files.join(", ") || "none"],
       ["Red knows", [state.known[h] ? "its address" : "", state.scanned[h] ? "its ports" : ""].filter(Boolean).join(" and ") || "nothing"],
       ["Root here costs", `${host.cost.toFixed(1)} per step`],
     ];
-    if (fair) rows.splice(2, 0, ["Red is here, given all that blue has seen", `${Math.round(100 * fair.held[now][h])}%`]);
     at("host").tBodies[0].replaceChildren(...rows.map(([name, value]) =>
       make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, value))));
   }
