@@ -28,6 +28,13 @@ def mixed(z):
 
 
 @compiled
+def absorbed(digest, word):
+    """The digest of words, and of one more. Half the work of `mixed`: the words that follow stir on."""
+    digest = (digest ^ word) * _MIX1
+    return digest ^ (digest >> _S31)
+
+
+@compiled
 def _next(world):
     world.stream += _GOLDEN
     return mixed(world.stream)

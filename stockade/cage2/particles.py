@@ -231,7 +231,7 @@ def keep(worlds, words, after, room, digests, settings):
     simplify(world, settings)
     digest = np.uint64(0)
     for word in words[1, after, FIRST_WORD:]:
-        digest = chance.mixed(digest + word)
+        digest = chance.absorbed(digest, word)
     for k in range(after):
         if digests[k] == digest:
             worlds[1, k].weight += world.weight
