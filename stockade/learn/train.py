@@ -110,35 +110,15 @@ def _begin_with(policy: Policy, config: TrainConfig) -> None:
     """Take the weights of the policy that `config.start` names."""
     rules = "current" if config.rules == "both" else config.rules
     agent = load(str(config.start), config.runs, rules=rules)
-    if not isinstance(agent, Agent) or agent.side != config.side or not _fits_into(agent.policy, policy):
+    alike = {policy.architecture, replace(policy.architecture, n_hidden_inputs=0)}
+    if not isinstance(agent, Agent) or agent.policy.architecture not in alike or agent.side != config.side:
         problem = "has another network: take the settings that it was trained with, or leave out --start"
         raise SettingError("start", config.start, problem)
     weights = agent.policy.save_weights()
-    n_hidden = policy.architecture.n_hidden_inputs
-    if agent.policy.architecture.n_hidden_inputs != n_hidden:
-        first = "critic.0.weight"
+    if agent.policy.architecture != policy.architecture:
+        first, n_hidden = "critic.0.weight", policy.architecture.n_hidden_inputs
         weights[first] = _as_hidden(weights[first], n_hidden, agent.obs == "truth")
-    policy.load_weights(_widened(weights, policy))
-
-
-def _fits_into(narrow: Policy, wide: Policy) -> bool:
-    """Whether they differ in nothing but the sizes of layers, and in what only the critic sees."""
-    ours, theirs = wide.architecture, narrow.architecture
-    same = replace(ours, hidden=theirs.hidden)
-    if theirs not in {same, replace(same, n_hidden_inputs=0)} or len(theirs.hidden) != len(ours.hidden):
-        return False
-    return all(size <= room for size, room in zip(theirs.hidden, ours.hidden, strict=True))
-
-
-def _widened(weights: dict[str, np.ndarray], wide: Policy) -> dict[str, np.ndarray]:
-    """Weights of a narrower network in a wider one, which begins by computing the same: nobody reads its other units
-    yet."""
-    result = wide.save_weights()
-    for name, given in weights.items():
-        if given.ndim == 2:
-            result[name][len(given) :, : given.shape[1]] = 0
-        result[name][tuple(map(slice, given.shape))] = given
-    return result
+    policy.load_weights(weights)
 
 
 def _as_hidden(weight: np.ndarray, n_hidden: int, saw_truth: bool) -> np.ndarray:

@@ -42,15 +42,12 @@ def test_what_results_acts_on_its_observation_alone(tmp_path: Path) -> None:
         agent.value(bits)
 
 
-@pytest.mark.parametrize("hidden", [PPO.hidden, (24,)])
-def test_it_begins_as_one_that_saw_the_truth_in_the_same_words(tmp_path: Path, hidden: tuple[int, ...]) -> None:
-    """Actor and critic of `truth` do with belief and truth what they did with the truth, once the belief is right;
-    those of a wider network too."""
+def test_it_begins_as_one_that_saw_the_truth_in_the_same_words(tmp_path: Path) -> None:
+    """Actor and critic of `truth` do with belief and truth what they did with the truth, once the belief is right."""
     settings = dataclasses.replace(CONFIG, critic="observation", obs="truth", runs=tmp_path, name="lead")
     lead = load(train(settings, progress=False).folder)
     assert isinstance(lead, Agent)
-    wider = dataclasses.replace(PPO, hidden=hidden)
-    following = dataclasses.replace(CONFIG, obs="belief:16", start="lead", runs=tmp_path, ppo=wider)
+    following = dataclasses.replace(CONFIG, obs="belief:16", start="lead", runs=tmp_path)
     learner = make_learner(following)
     _begin_with(learner.policy, following)
     rows = np.random.default_rng(0).random((8, MEMORY_SIZE + N_FEATURES), np.float32)
