@@ -11,8 +11,10 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from types import FrameType
+from typing import Any
 
 PARENT = "STOCKADE_PARENT"
 """Environment variable of a process that we start: the process id of its parent, or nothing if it must not die with the
@@ -49,10 +51,21 @@ def _raise_once(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+def _raise_again(lost: Any) -> None:
+    """A KeyboardInterrupt inside a callback of compiled code, or a destructor, goes no further: it comes once more."""
+    if lost.exc_type is not KeyboardInterrupt:
+        return sys.__unraisablehook__(lost)
+    signal.signal(signal.SIGINT, _raise_once)
+    later = threading.Timer(0.05, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+    later.daemon = True
+    later.start()
+
+
 def interrupts_as_exceptions() -> None:
     """The command begins its work: from now on Ctrl-C is a KeyboardInterrupt."""
     if IS_COMMAND and signal.getsignal(signal.SIGINT) is end:
         signal.signal(signal.SIGINT, _raise_once)
+        sys.unraisablehook = _raise_again
 
 
 @contextlib.contextmanager

@@ -294,6 +294,24 @@ def test_ctrl_c_while_it_starts_is_one_line_and_130(arguments: list[str], tmp_pa
         assert "interrupted" in said or "stopped by SIGINT" in said
 
 
+def test_a_ctrl_c_inside_a_callback_of_compiled_code_is_not_lost() -> None:
+    code = """
+import ctypes, signal, time
+from stockade import startup
+startup.IS_COMMAND = True
+signal.signal(signal.SIGINT, startup.end)
+startup.interrupts_as_exceptions()
+callback = ctypes.CFUNCTYPE(None)(lambda: signal.raise_signal(signal.SIGINT))
+try:
+    callback()
+    time.sleep(120)
+except KeyboardInterrupt:
+    print("arrived")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "arrived\n", "")
+
+
 def test_a_second_ctrl_c_while_the_first_is_on_its_way_out_ends_at_once() -> None:
     code = """
 import os, signal
