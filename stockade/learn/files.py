@@ -48,7 +48,7 @@ def builtin_names() -> list[str]:
 def new_run_folder(runs: Path, name: str | None, default: str) -> Path:
     """Make the folder of a new run; a `name` that exists is refused, to `default` a number is added."""
     check_runs(runs)
-    stem = name or default
+    stem = name or default.replace(":", "-")  # of `belief:16`, `bline+delay:5`
     if Path(stem).name != stem or stem in ("", ".", ".."):
         raise SettingError("name", stem, f"is no name of a folder in {runs}")
     if ":" in stem or stem.endswith(".zip"):  # `stockade evaluate` would take it for a class or another library's model

@@ -142,8 +142,9 @@ def defenders(cells: list[Cell], runs: Path) -> dict[Cell, Player]:
 
 def _new_run(config: TrainConfig) -> Path:
     """The folder of a new run, unless that would need more memory than the machine has."""
+    view = read_view(config.obs)
     inputs, hidden, rows = (
-        max(read_view(config.obs).size, RED_OBS_SIZE),
+        max(view.size, RED_OBS_SIZE),
         sum(config.ppo.hidden),
         config.ppo.update_steps * config.n_envs,
     )
@@ -155,12 +156,12 @@ def _new_run(config: TrainConfig) -> Path:
     problem = f"needs about {size(needed)} of memory with updates of {config.ppo.update_steps} steps; this machine has"
     require(config, ("n_envs",), lambda _: needed <= available, f"{problem} {size(available)}")
     cells = cells_of(config)  # checked, and the reference's names shortened
-    what = "-".join(dict.fromkeys(cell.world.red for cell in cells)) + f"-{config.obs}"
+    what = "-".join(dict.fromkeys(cell.world.red for cell in cells)) + f"-{view.kind}"
     if config.side == "red":
         defenders(cells, config.runs)  # checks that they are there
         what = "red-" + "-".join(dict.fromkeys(re.sub(r"\W+", "-", Path(cell.blue).stem) for cell in cells))
     elif config.preset:
-        what = f"{config.preset}-{config.obs}"
+        what = f"{config.preset}-{view.kind}"
     run = new_run_folder(config.runs, config.name, f"{what}-seed{config.seed}")
     content = {"stockade": stockade.__version__, **config.to_json()}
     write_durably(run / "config.json", (json.dumps(content, indent=1) + "\n").encode())

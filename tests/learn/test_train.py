@@ -15,7 +15,7 @@ import pytest
 from stockade import RewardWeights
 from stockade.errors import InputError
 from stockade.learn.checkpoint import CheckpointFolder
-from stockade.learn.config import LEARNER, PPOConfig, TrainConfig
+from stockade.learn.config import CHALLENGER, LEARNER, PPOConfig, TrainConfig
 from stockade.learn.files import COLUMNS, MetricsFile, read_metrics
 from stockade.learn.train import StopSignals, TrainingDiverged, find_run, make_learner, read_config, train
 from tests.processes import after_calls
@@ -180,6 +180,17 @@ def test_names_of_runs(tmp_path: Path) -> None:
         train(dataclasses.replace(tiny, name="../x"))
     with pytest.raises(ValueError, match="there is no run"):
         find_run("nothing", tmp_path)
+
+
+def test_a_run_has_a_name_that_others_take(tmp_path: Path) -> None:
+    """Views and attackers have colons of their own, which the name of a run must not have."""
+    for settings, name in (
+        ({"obs": "belief:16:current:bline"}, "bline-belief-seed5"),
+        ({"red": "bline+delay:5", "obs": "bits"}, "bline+delay-5-bits-seed5"),
+        ({"preset": "challenger", "obs": CHALLENGER.obs}, "challenger-belief-seed5"),
+    ):
+        assert train(in_folder(tmp_path, total_episodes=1, **settings)).folder.name == name
+        assert find_run(name, tmp_path) == tmp_path / name
 
 
 def test_divergence_is_an_error_and_the_last_checkpoint_is_good(tmp_path: Path) -> None:
